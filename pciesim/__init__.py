@@ -1,0 +1,3 @@
+"""Predict tensor- and expert-parallel LLM latency on GPUs joined by PCIe."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,124 @@
+"""What a prediction says: plain values, ready for a terminal, JSON or a plot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pciesim.fabric import Assumption
+from pciesim.profile import Interval
+from pciesim.units import Bytes, Seconds
+
+__all__ = ["BusiestLink", "CollectiveLine", "KernelLine", "Lever", "MemoryUse", "Prediction", "Request", "Sensitivity"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked, with every default filled in, as printed on the first line."""
+
+    topology: str
+    model: str
+    gpu_model: str
+    gpus: tuple[int, ...]
+    tp: int
+    batch: int
+    context: int
+    engine: str
+    allreduce: str
+    profile: str
+    evaluator: str
+    choice: str = ""  # how the GPUs were chosen, where they are fewer than the file's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveLine:
+    """All equal collectives of a step. ``nbytes`` is each rank's input, ``gathered`` the all-gather's output (else 0).
+
+    ``latency`` is that of one call, ``traversals`` the sequential one-way PCIe traversals of one call's critical path.
+    """
+
+    kind: str
+    count: int
+    nbytes: int
+    gathered: int
+    algorithm: str
+    protocol: str
+    transport: str
+    channels: int
+    latency: Interval
+    traversals: int
+    reason: str = ""  # why this algorithm, protocol and transport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLine:
+    """All equal kernels of a step: how many, how long each, and where the time comes from.
+
+    ``source`` is ``measured``, ``interpolated``, ``borrowed``, ``roofline`` or ``assumed``; ``detail`` says which
+    table or why. ``floor`` is the time its bytes need at the device memory's specified bandwidth.
+    """
+
+    name: str
+    category: str
+    count: int
+    time: Interval
+    floor: Seconds
+    source: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusiestLink:
+    """The link that carries most in a step. ``busy`` is the share of the step it would need at full rate."""
+
+    name: str
+    nbytes: Bytes
+    busy: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lever:
+    """A cost that could be removed: how much of the step, by what, and what stands in the way."""
+
+    what: str
+    how: str
+    saves: Interval
+    caveat: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """Bytes on the fullest GPU of the group, and what is left for more context or sequences."""
+
+    weights: Bytes
+    kv_cache: Bytes
+    state: Bytes
+    capacity: Bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """How far one parameter's interval moves the step latency (half width)."""
+
+    parameter: str
+    effect: Seconds
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """The answer to ``pciesim predict``. Breakdown entries add up to the step latency."""
+
+    request: Request
+    step_latency: Interval
+    tokens_per_second_user: Interval
+    tokens_per_second_total: Interval
+    breakdown: tuple[tuple[str, Interval], ...]
+    collectives: tuple[CollectiveLine, ...]
+    kernels: tuple[KernelLine, ...]
+    traversals_per_token: int
+    busiest_link: BusiestLink | None
+    levers: tuple[Lever, ...]
+    memory: MemoryUse
+    sensitivities: tuple[Sensitivity, ...]
+    assumptions: tuple[Assumption, ...]
+    warnings: tuple[str, ...] = ()
