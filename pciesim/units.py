@@ -97,9 +97,9 @@ def format_bytes(value: Bytes) -> str:
     for factor, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if value >= factor and value % (factor / 4) == 0:
             return f"{value / factor:g} {unit}"
-    for factor, unit in ((TERA, "TB"), (GB, "GB"), (MB, "MB"), (KB, "kB")):
-        if abs(value) >= factor:
-            return f"{_significant(value / factor)} {unit}"
+    for decimal, unit in ((TERA, "TB"), (GB, "GB"), (MB, "MB"), (KB, "kB")):
+        if abs(value) >= decimal:
+            return f"{_significant(value / decimal)} {unit}"
     return f"{value:g} B"
 
 

@@ -19,7 +19,7 @@ from pciesim.units import MIB
 __all__ = ["Document", "read_document", "read_text", "validate_document"]
 
 MAX_FILE: Final = 4 * MIB
-_ALIAS: Final = re.compile(r"^\s*(?:[^#'\"]*[:\-\[{,]\s*|)[&*][A-Za-z0-9_]", re.MULTILINE)
+_ALIAS: Final = re.compile(r"^[ \t]*(?:[^#'\"\n]*[:\-\[{,][ \t]*)?[&*][A-Za-z0-9_]", re.MULTILINE)
 
 D = TypeVar("D", bound="Document")
 
@@ -88,7 +88,9 @@ def _parse(text: str, source: str, *, positions: bool) -> Any:
 
 def _explain(error: ValidationError, text: str, schema: type[BaseModel], source: str) -> InputError:
     """The first fault of a validation error as one line, with its place in the file."""
-    fault = error.errors(include_url=False)[0]
+    faults = error.errors(include_url=False)
+    # A misspelt key is both missing and unknown; the unknown one is the fault the writer can see.
+    fault = next((each for each in faults if each["type"] == "extra_forbidden"), faults[0])
     location = fault["loc"]
     where = _locate(_parse(text, source, positions=True), location, source)
     path = ".".join(str(part) for part in location)
@@ -107,7 +109,7 @@ def _siblings(schema: type[BaseModel], location: tuple[int | str, ...]) -> list[
     prefix = location[:-1]
     parent: Any = schema
     for part in prefix:
-        field = parent.model_fields.get(part) if isinstance(parent, type) and issubclass(parent, BaseModel) else None
+        field = parent.model_fields.get(str(part)) if isinstance(parent, type) and issubclass(parent, BaseModel) else None
         parent = _document_in(field.annotation) if field is not None else parent
     fields = parent.model_fields if isinstance(parent, type) and issubclass(parent, BaseModel) else {}
     return [".".join(str(part) for part in (*prefix, name)) for name in fields]

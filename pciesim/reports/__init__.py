@@ -1,0 +1,1 @@
+"""What a result looks like: text, JSON, traces, plots. Nothing is calculated here."""

@@ -1,0 +1,227 @@
+"""Split measured kernel tables into the small files that one prediction reads.
+
+Run from the checkout:
+
+    python calibration/kernels/split_tables.py rtx_pro_6000 FOLDER   # FOLDER: gemm_sglang.csv.gz, moe.csv.gz, ...
+    python calibration/kernels/split_tables.py h200                  # from calibration/runs/h200x2_2026-11-30
+
+Every output is a gzip-compressed CSV with the key columns first and then one column per point of the axis along which
+prediction interpolates, ``us@m=16`` being the latency in microseconds at m = 16; an empty cell was not measured. The
+same input gives the same bytes. A manifest with the hash of every file is written beside them.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+H200_RUN = HERE.parent / "runs" / "h200x2_2026-11-30"
+MICROSECONDS = 1e6
+
+Row = Mapping[str, str]
+Cells = Mapping[tuple[str, ...], Mapping[int, float]]
+
+PRECISIONS = {
+    "bfloat16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4", "fp8_block": "fp8_block", "int4_wo": "int4",
+    "w4a16_mxfp4": "mxfp4",
+}  # fmt: skip
+
+EXPERT_BACKENDS = {
+    "sglang_flashinfer_cutlass_moe": "sglang__flashinfer_cutlass",
+    "sglang_fused_moe_triton": "sglang__triton",
+    "sglang_marlin_moe": "sglang__marlin",
+    "sglang_marlin_moe_situ_as_silu": "sglang__marlin",
+    "moe_torch_flow_cutlass": "trtllm__cutlass",
+    "moe_torch_flow_nongated": "trtllm__cutlass_nongated",
+    "moe_torch_flow_triton_fp8_block": "trtllm__triton",
+    "vllm_compressedtensorsw4a4nvfp4moe_flashinfer_cutlass_flashinferexperts": "vllm__flashinfer_cutlass",
+    "vllm_modeloptfp8moe_flashinfer_cutlass_flashinferexperts": "vllm__flashinfer_cutlass",
+    "vllm_compressedtensorswna16marlinmoe_marlin_marlinexperts": "vllm__marlin",
+    "vllm_gptossmxfp4moe_marlin_marlinexperts": "vllm__marlin",
+}
+
+DELTA_RULE_KERNELS = {
+    "causal_conv1d_update": "conv_decode",
+    "fused_recurrent_gated_delta_rule_packed_decode": "recurrent_decode",
+    "causal_conv1d_fn": "conv_prefill",
+    "chunk_gated_delta_rule": "chunk_prefill",
+}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Regenerate the folder of one GPU."""
+    if len(arguments) == 2 and arguments[0] == "rtx_pro_6000":
+        split_rtx_pro_6000(Path(arguments[1]), HERE / "rtx_pro_6000")
+    elif list(arguments) == ["h200"]:
+        split_h200(H200_RUN, HERE / "h200")
+    else:
+        sys.exit(__doc__)
+
+
+def split_rtx_pro_6000(source: Path, target: Path) -> None:
+    """The tables of aiconfigurator-core 0.12.0 for RTX PRO 6000 Blackwell Server Edition."""
+    tables: dict[str, tuple[tuple[str, ...], str, Cells]] = {}
+    tables |= gemm(_rows(source / "gemm_sglang.csv.gz"))
+    tables |= experts(_rows(source / "moe.csv.gz"))
+    tables |= attention(_rows(source / "attention_gen_sglang.csv.gz"))
+    tables |= delta_rule(_rows(source / "gdn_sglang.csv.gz"))
+    inputs = ("gemm_sglang.csv.gz", "moe.csv.gz", "attention_gen_sglang.csv.gz", "gdn_sglang.csv.gz")
+    header = (
+        "gpu: rtx_pro_6000\n"
+        "hardware: NVIDIA RTX PRO 6000 Blackwell Server Edition\n"
+        "source: aiconfigurator-core 0.12.0 (ai-dynamo/aiconfigurator), NVIDIA CORPORATION & AFFILIATES\n"
+        "licence: Apache-2.0\n"
+        "date: 2026-11-30\n"
+        "versions: SGLang 0.5.14 (gemm, attention, delta rule, moe/sglang), vLLM 0.24.0 (moe/vllm), TensorRT-LLM 1.3.0rc20"
+        " (moe/trtllm)\n"
+        "split: >\n"
+        "  split_tables.py rtx_pro_6000. One file per precision (gemm), per engine, backend and precision (moe), per\n"
+        "  backend, KV precision, head dimension and window (attention), per kernel (delta rule). Attention: the column\n"
+        "  context is the published step + 1. Delta rule: rows of models with equal heads describe the same kernel; the\n"
+        "  median is kept, and their spread is the repeatability that docs/kernels.md states. Left out: moe rows of\n"
+        "  SGLang and vLLM for hidden 7168, width 2048, 8 of 256 experts without expert parallelism, which read all\n"
+        "  expert weights at 2.1 to 2.9 TB/s, above the 1.79 TB/s of the memory (the rows with expert parallelism and\n"
+        "  TensorRT-LLM's rows of the same shape do not).\n"
+    )
+    _write(target, tables, header, {name: _sha256(source / name) for name in inputs})
+
+
+def split_h200(source: Path, target: Path) -> None:
+    """The project's own single-GPU kernels on one H200 (kernels.json of the run)."""
+    measured = json.loads((source / "kernels.json").read_text(encoding="utf-8"))
+    gemms: dict[tuple[str, ...], dict[int, float]] = defaultdict(dict)
+    heads: dict[str, dict[tuple[str, ...], dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    small: dict[tuple[str, ...], dict[int, float]] = defaultdict(dict)
+    for row in measured:
+        latency = round(row["s"] * MICROSECONDS, 3)
+        if row["op"] == "gemm_bf16":
+            gemms[str(row["N"]), str(row["K"])][row["M"]] = latency
+        elif row["op"] == "sdpa_decode_bf16":
+            key = (str(row["hq"]), str(row["hkv"]), str(row["batch"]))
+            heads[f"attention/sdpa__bf16__{row['d']}__0"][key][row["ctx"]] = latency
+        elif row["op"] in ("rms_norm", "add", "silu_mul"):
+            small[row["op"].replace("rms_norm", "rmsnorm"), str(row["N"])][row["M"]] = latency
+    tables: dict[str, tuple[tuple[str, ...], str, Cells]] = {"gemm/bf16": (("n", "k"), "m", gemms)}
+    tables |= {name: (("heads", "kv_heads", "batch"), "context", cells) for name, cells in heads.items()}
+    tables["small/pytorch"] = (("kind", "width"), "rows", small)
+    header = (
+        "gpu: h200\n"
+        "hardware: NVIDIA H200 (SM90), one of the two of calibration/runs/h200x2_2026-11-30\n"
+        "source: measured by this project\n"
+        "licence: Apache-2.0\n"
+        "date: 2026-11-30\n"
+        "versions: PyTorch 2.11, driver 580.159; kernels replayed in a CUDA graph, GEMM weights rotated past the L2\n"
+        "split: >\n"
+        "  split_tables.py h200, from kernels.json of the run: gemm_bf16, sdpa_decode_bf16, rms_norm, add, silu_mul.\n"
+    )
+    _write(target, tables, header, {"kernels.json": _sha256(source / "kernels.json")})
+
+
+def gemm(rows: Iterable[Row]) -> dict[str, tuple[tuple[str, ...], str, Cells]]:
+    """One file per weight precision: (n, k) against m."""
+    tables: dict[str, dict[tuple[str, ...], dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        name = f"gemm/{PRECISIONS[row['gemm_dtype']]}"
+        tables[name][row["n"], row["k"]][int(row["m"])] = float(row["latency_us"])
+    return {name: (("n", "k"), "m", cells) for name, cells in tables.items()}
+
+
+def experts(rows: Iterable[Row]) -> dict[str, tuple[tuple[str, ...], str, Cells]]:
+    """One file per engine, backend and precision: shape, split and routing skew against tokens."""
+    columns = ("hidden", "intermediate", "top_k", "experts", "tp", "ep", "distribution")
+    published = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size", "distribution")
+    tables: dict[str, dict[tuple[str, ...], dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        backend = EXPERT_BACKENDS[row["kernel_source"]]
+        key = tuple(row[column] for column in published)
+        if key[:4] == ("7168", "2048", "8", "256") and key[5] == "1" and not backend.startswith("trtllm"):
+            continue  # faster than the memory can deliver the weights; see the manifest
+        tables[f"moe/{backend}__{PRECISIONS[row['moe_dtype']]}"][key][int(row["num_tokens"])] = float(row["latency_us"])
+    return {name: (columns, "tokens", cells) for name, cells in tables.items()}
+
+
+def attention(rows: Iterable[Row]) -> dict[str, tuple[tuple[str, ...], str, Cells]]:
+    """One file per backend, KV precision, head dimension and window: heads and batch against context."""
+    tables: dict[str, dict[tuple[str, ...], dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        precision = PRECISIONS[row["kv_cache_dtype"]]
+        name = f"attention/{row['kernel_source']}__{precision}__{row['head_dim']}__{row['window_size']}"
+        key = (row["num_heads"], row["num_key_value_heads"], row["batch_size"])
+        tables[name][key][int(row["step"]) + 1] = float(row["latency_us"])
+    return {name: (("heads", "kv_heads", "batch"), "context", cells) for name, cells in tables.items()}
+
+
+def delta_rule(rows: Iterable[Row]) -> dict[str, tuple[tuple[str, ...], str, Cells]]:
+    """One file per kernel: heads against batch (decode), heads and batch against prompt tokens (prefill)."""
+    samples: dict[str, dict[tuple[str, ...], dict[int, list[float]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
+    for row in rows:
+        heads = (row["num_k_heads"], row["num_v_heads"])
+        decode = row["phase"] == "generation"
+        key = heads if decode else (*heads, row["batch_size"])
+        point = int(row["batch_size"] if decode else row["seq_len"])
+        samples[f"delta_rule/{DELTA_RULE_KERNELS[row['kernel_source']]}"][key][point].append(float(row["latency_us"]))
+    tables: dict[str, tuple[tuple[str, ...], str, Cells]] = {}
+    for name, cells in samples.items():
+        medians = {
+            key: {point: round(statistics.median(values), 3) for point, values in curve.items()}
+            for key, curve in cells.items()
+        }
+        decode = name.endswith("decode")
+        columns = ("key_heads", "value_heads") if decode else ("key_heads", "value_heads", "batch")
+        tables[name] = (columns, "batch" if decode else "tokens", medians)
+    return tables
+
+
+def _rows(path: Path) -> list[Row]:
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def _write(
+    target: Path,
+    tables: Mapping[str, tuple[tuple[str, ...], str, Cells]],
+    header: str,
+    inputs: Mapping[str, str],
+) -> None:
+    lines = [header, "inputs:\n", *(f"  {name}: {digest}\n" for name, digest in inputs.items()), "files:\n"]
+    for name, (columns, axis, cells) in sorted(tables.items()):
+        path = target / f"{name}.csv.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(_packed(columns, axis, cells))
+        lines.append(f"  {name}.csv.gz: {_sha256(path)}\n")
+    (target / "manifest.yaml").write_text("".join(lines), encoding="utf-8")
+
+
+def _packed(columns: tuple[str, ...], axis: str, cells: Cells) -> bytes:
+    points = sorted({point for curve in cells.values() for point in curve})
+    text = io.StringIO()
+    text.write(",".join([*columns, *(f"us@{axis}={point}" for point in points)]) + "\n")
+    for key in sorted(cells, key=_natural):
+        curve = cells[key]
+        values = [f"{curve[point]:g}" if point in curve else "" for point in points]
+        text.write(",".join([*key, *values]) + "\n")
+    # A fixed time stamp: the same rows give the same file.
+    return gzip.compress(text.getvalue().encode(), mtime=0)
+
+
+def _natural(key: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
+    return tuple((int(part), "") if part.isdigit() else (0, part) for part in key)
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,92 @@
+"""Timing a collective: lowered and evaluated once per distinct question, kept in an explicit memo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from pciesim.collectives.program import Program
+from pciesim.collectives.select import lower
+from pciesim.collectives.task import BackendCosts, Lowered, Task
+from pciesim.errors import UnknownName
+from pciesim.evaluate.estimate import estimate
+from pciesim.evaluate.simulate import simulate
+from pciesim.fabric import Fabric
+from pciesim.profile import Profile
+from pciesim.schedule import CollectiveKind
+from pciesim.units import Seconds
+
+__all__ = ["EVALUATORS", "CollectiveTimer", "Timed"]
+
+
+def _simulated(program: Program) -> Seconds:
+    return simulate(program).latency
+
+
+EVALUATORS: Final[Mapping[str, Callable[[Program], Seconds]]] = MappingProxyType(
+    {"simulate": _simulated, "estimate": estimate}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """A lowered collective and its latency when all ranks arrive together and nothing else uses the links."""
+
+    lowered: Lowered
+    latency: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveTimer:
+    """Times collectives of one group of GPUs on one fabric under one profile.
+
+    The memo is this object's: its key is the question itself. ``evaluator`` is ``simulate`` or ``estimate``.
+    """
+
+    fabric: Fabric
+    gpus: tuple[str, ...]
+    compute_capability: int
+    profile: Profile
+    evaluator: str = "simulate"
+    _costs: list[BackendCosts] = field(init=False, compare=False, repr=False, default_factory=list)
+    _memo: dict[tuple[str, CollectiveKind, int], Timed] = field(
+        init=False, compare=False, repr=False, default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        if self.evaluator not in EVALUATORS:
+            raise UnknownName("evaluator", self.evaluator, EVALUATORS)
+        self._costs.append(BackendCosts.of(self.profile))
+
+    @property
+    def costs(self) -> BackendCosts:
+        """The communication parameters of the profile."""
+        return self._costs[0]
+
+    def time(self, algorithm: str, kind: CollectiveKind, nbytes: int) -> Timed:
+        """The collective by that algorithm. Raises UnknownName or Infeasible as ``collectives.select.lower`` does."""
+        key = (algorithm, kind, nbytes)
+        if key not in self._memo:
+            task = Task(
+                kind=kind,
+                nbytes=nbytes,
+                fabric=self.fabric,
+                gpus=self.gpus,
+                compute_capability=self.compute_capability,
+                costs=self.costs,
+            )
+            lowered = lower(algorithm, task)
+            self._memo[key] = Timed(lowered=lowered, latency=EVALUATORS[self.evaluator](lowered.program))
+        return self._memo[key]
+
+    def under(self, profile: Profile) -> CollectiveTimer:
+        """A timer of the same group by the closed form under another profile: for error propagation."""
+        return CollectiveTimer(
+            fabric=self.fabric,
+            gpus=self.gpus,
+            compute_capability=self.compute_capability,
+            profile=profile,
+            evaluator="estimate",
+        )

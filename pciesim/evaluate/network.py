@@ -1,0 +1,116 @@
+"""A fluid network on SimPy: flows share constraints max-min, rates change only when a flow starts or ends.
+
+Never a SimPy Resource per link: chained first-in-first-out links store and forward whole messages, and the predicted
+time then drifts with the number of channels a message is cut into (5.00 / 4.65 / 4.49 / 4.39 ms for 1 / 2 / 4 / 8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import simpy
+
+from pciesim.sharing import Flow, max_min
+from pciesim.units import Bytes, BytesPerSecond, Seconds
+
+__all__ = ["FluidNetwork", "RateMemo"]
+
+_SAME_INSTANT: Final = 1e-12  # relative; flows that end this close together end together
+
+
+class RateMemo:
+    """Rates by the set of active flows: a ring has a handful of distinct sets, solved once each."""
+
+    __slots__ = ("_capacity", "_rates")
+
+    def __init__(self, capacity: Sequence[BytesPerSecond]) -> None:
+        self._capacity = tuple(capacity)
+        self._rates: dict[tuple[Flow, ...], list[float]] = {}
+
+    def rates(self, flows: tuple[Flow, ...]) -> list[float]:
+        """Max-min rates of the flows, in their order."""
+        found = self._rates.get(flows)
+        if found is None:
+            found = self._rates[flows] = max_min(self._capacity, flows)
+        return found
+
+
+class _Active:
+    __slots__ = ("done", "flow", "order", "rate", "remaining")
+
+    def __init__(self, flow: Flow, nbytes: Bytes, done: Callable[[], None], order: int) -> None:
+        self.flow = flow
+        self.remaining = nbytes
+        self.done = done
+        self.order = order
+        self.rate = 0.0
+
+
+class FluidNetwork:
+    """Flows over shared constraints inside a SimPy environment.
+
+    One wake-up is scheduled for all flows that end next, however many; flows that start at one instant are solved
+    together. ``wakeups`` counts the events this costs.
+    """
+
+    __slots__ = ("_active", "_dirty", "_env", "_memo", "_order", "_since", "_version", "wakeups")
+
+    def __init__(self, env: simpy.Environment, memo: RateMemo) -> None:
+        self._env = env
+        self._memo = memo
+        self._active: list[_Active] = []
+        self._since: Seconds = 0.0
+        self._version = 0
+        self._dirty = False
+        self._order = 0
+        self.wakeups = 0
+
+    def start(self, flow: Flow, nbytes: Bytes, done: Callable[[], None]) -> None:
+        """Begins a flow now; ``done`` is called when its last byte has passed."""
+        self._order += 1
+        self._advance()
+        self._active.append(_Active(flow, nbytes, done, self._order))
+        if not self._dirty:  # solve once, after every flow that starts at this instant has been added
+            self._dirty = True
+            self._wake(0.0, self._resolve)
+
+    def _wake(self, delay: Seconds, action: Callable[[], None]) -> None:
+        self.wakeups += 1
+        event = simpy.Timeout(self._env, delay)
+        event.callbacks.append(lambda _event: action())
+
+    def _advance(self) -> None:
+        elapsed = self._env.now - self._since
+        if elapsed > 0:
+            for active in self._active:
+                active.remaining -= active.rate * elapsed
+        self._since = self._env.now
+
+    def _resolve(self) -> None:
+        self._dirty = False
+        self._advance()
+        self._version += 1
+        if not self._active:
+            return
+        # A canonical order makes equal sets equal memo keys, whichever flow started first.
+        self._active.sort(key=lambda active: (active.flow.uses, active.flow.weight, active.flow.cap, active.order))
+        rates = self._memo.rates(tuple(active.flow for active in self._active))
+        for active, rate in zip(self._active, rates, strict=True):
+            active.rate = rate
+        until = min(max(active.remaining, 0.0) / active.rate for active in self._active)
+        version = self._version
+        self._wake(until, lambda: self._finish(version, until))
+
+    def _finish(self, version: int, until: Seconds) -> None:
+        if version != self._version:  # the set of flows changed meanwhile
+            return
+        limit = until * (1 + _SAME_INSTANT) + self._env.now * _SAME_INSTANT
+        ended = [active for active in self._active if active.remaining <= limit * active.rate]
+        self._advance()
+        ended_set = set(map(id, ended))
+        self._active = [active for active in self._active if id(active) not in ended_set]
+        self._dirty = True
+        for active in sorted(ended, key=lambda active: active.order):
+            active.done()
+        self._resolve()

@@ -1,0 +1,92 @@
+"""A schedule in time: ops on GPU streams, and where every instant of the step went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import simpy
+
+from pciesim.schedule import Category, Schedule
+from pciesim.units import Seconds
+
+__all__ = ["Span", "Timeline", "run_schedule"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One op on one stream."""
+
+    op: int
+    stream: int
+    start: Seconds
+    end: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """Spans in issue order. ``critical`` are the indices of the ops on the chain that sets the step's length."""
+
+    spans: tuple[Span, ...]
+    critical: tuple[int, ...]
+
+    @property
+    def length(self) -> Seconds:
+        return max((span.end for span in self.spans), default=0.0)
+
+    def by_category(self, schedule: Schedule) -> dict[Category, Seconds]:
+        """The step's length split over the categories of its critical ops: the parts add up to the whole."""
+        parts: dict[Category, Seconds] = {}
+        for position in self.critical:
+            span, category = self.spans[position], schedule.ops[position].category
+            parts[category] = parts.get(category, 0.0) + span.end - span.start
+        return parts
+
+
+def run_schedule(schedule: Schedule, durations: Sequence[Seconds]) -> Timeline:
+    """Runs the ops on their streams: one SimPy process a stream, in issue order, each op after those it waits for.
+
+    Ops start the instant they may, so the critical chain has no gaps and its durations sum to the length.
+    """
+    env = simpy.Environment()
+    finished = [env.event() for _ in schedule.ops]
+    start, end = [0.0] * len(durations), [0.0] * len(durations)
+
+    def stream(positions: list[int]):  # type: ignore[no-untyped-def]
+        for position in positions:
+            for other in schedule.after[position]:
+                if not finished[other].processed:
+                    yield finished[other]
+            start[position] = env.now
+            if durations[position]:
+                yield env.timeout(durations[position])
+            end[position] = env.now
+            finished[position].succeed()
+
+    streams: dict[int, list[int]] = {}
+    for position, op in enumerate(schedule.ops):
+        streams.setdefault(op.stream, []).append(position)
+    for positions in streams.values():
+        env.process(stream(positions))
+    env.run()
+    spans = tuple(
+        Span(op=position, stream=op.stream, start=start[position], end=end[position])
+        for position, op in enumerate(schedule.ops)
+    )
+    return Timeline(spans=spans, critical=_critical(schedule, end))
+
+
+def _critical(schedule: Schedule, end: Sequence[Seconds]) -> tuple[int, ...]:
+    """From the last op to end, back through whichever predecessor ended last."""
+    before: list[int | None] = []
+    latest: dict[int, int] = {}
+    for position, op in enumerate(schedule.ops):
+        candidates = [*schedule.after[position], *([latest[op.stream]] if op.stream in latest else [])]
+        before.append(max(candidates, key=lambda other: (end[other], other)) if candidates else None)
+        latest[op.stream] = position
+    chain: list[int] = []
+    position = max(range(len(end)), key=lambda each: (end[each], each)) if end else None
+    while position is not None:
+        chain.append(position)
+        position = before[position]
+    return tuple(reversed(chain))

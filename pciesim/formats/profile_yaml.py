@@ -1,0 +1,139 @@
+"""Profile files: every parameter with value, interval, evidence and source.
+
+``PARAMETERS`` is the one list of parameter names: what each means and the dimension its value must carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Literal
+
+from pydantic import Field
+
+from pciesim.errors import InputError, UnknownName
+from pciesim.formats.documents import Document, read_document
+from pciesim.profile import Evidence, Parameter, Profile
+from pciesim.units import US, format_rate, parse_rate, parse_seconds
+
+__all__ = ["PARAMETERS", "ProfileDocument", "profile_text", "read_profile"]
+
+Dimension = Literal["seconds", "rate", "ratio"]
+
+_NCCL: Final = {
+    "base": ("seconds", "fixed cost of an NCCL call whose slowest edge is {}"),
+    "step": ("seconds", "what a hop over {} costs beyond the route's own latency"),
+    "ll_channel": ("rate", "payload rate one LL channel sustains over {}"),
+}
+_TRANSPORTS: Final = {"nvl": "NVLink", "p2p": "PCIe peer-to-peer", "shm": "host memory"}
+
+PARAMETERS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "latency.poll": ("seconds", "issue of a store and the poll that sees it, outside the wire"),
+        "latency.endpoint": ("seconds", "a GPU's end of a PCIe route"),
+        "latency.switch": ("seconds", "a PCIe switch on the route"),
+        "latency.root_complex": ("seconds", "crossing a root complex"),
+        "latency.socket": ("seconds", "crossing the link between sockets"),
+        "latency.nvlink_store": ("seconds", "store to visible over NVLink"),
+        "latency.nvlink_load": ("seconds", "load round trip over NVLink"),
+        "latency.host_store": ("seconds", "store to host memory until it can be read there"),
+        "latency.host_load": ("seconds", "load round trip to host memory"),
+        "latency.fence_per_load": ("ratio", "drain of a fence as a multiple of the route's load round trip"),
+        "share.copy": ("ratio", "share of the PCIe line rate that copy engines fill"),
+        "share.store": ("ratio", "share of the PCIe line rate that multiprocessor stores fill"),
+        "share.load": ("ratio", "share of the PCIe line rate that multiprocessor loads fill"),
+        "share.nvlink": ("ratio", "share of the NVLink line rate that multiprocessor stores fill"),
+        **{
+            f"nccl.{transport}.{name}": (dimension, about.format(title))
+            for transport, title in _TRANSPORTS.items()
+            for name, (dimension, about) in _NCCL.items()
+        },
+        "nccl.simple.extra": ("seconds", "what the Simple protocol adds to a call's fixed cost"),
+        "oneshot.push.base": ("seconds", "fixed cost of a one-shot push kernel"),
+        "oneshot.push.share": ("ratio", "rate of stores to several peers at once over that to one"),
+        "oneshot.pull.base": ("seconds", "fixed cost of a one-shot pull kernel"),
+        "oneshot.pull.share": ("ratio", "rate of loads from several peers at once over that from one"),
+        "host.sglang": ("seconds", "time between two decode steps in which SGLang keeps the GPUs waiting"),
+        "host.vllm": ("seconds", "time between two decode steps in which vLLM keeps the GPUs waiting"),
+    }
+)
+
+_PARSE: Final[Mapping[str, Callable[..., float]]] = MappingProxyType({"seconds": parse_seconds, "rate": parse_rate})
+
+
+class ParameterDocument(Document):
+    """One parameter as written: quantities with units, ratios as plain numbers."""
+
+    value: str | float
+    low: str | float
+    high: str | float
+    evidence: Evidence
+    source: str = Field(min_length=3)
+
+
+class ProfileDocument(Document):
+    """A profile file (schema ``pciesim/profile/1``)."""
+
+    schema_: Literal["pciesim/profile/1"] = Field(alias="schema")
+    name: str
+    gpu: str
+    description: str
+    parameters: dict[str, ParameterDocument]
+
+
+def read_profile(path: Path) -> Profile:
+    """A profile from its file. Raises InputError with file and parameter on any fault."""
+    document = read_document(path, ProfileDocument)
+    return Profile(
+        name=document.name,
+        gpu=document.gpu,
+        description=document.description,
+        parameters=tuple((name, _parameter(name, each, str(path))) for name, each in document.parameters.items()),
+    )
+
+
+def _parameter(name: str, document: ParameterDocument, source: str) -> Parameter:
+    if name not in PARAMETERS:
+        raise UnknownName("parameter", name, PARAMETERS, where=source)
+    where = f"{source}: {name}"
+    low, value, high = (_number(name, each, where) for each in (document.low, document.value, document.high))
+    if not low <= value <= high:
+        raise InputError(f"low {document.low}, value {document.value}, high {document.high} are not in order", where=where)
+    return Parameter(value=value, low=low, high=high, evidence=document.evidence, source=document.source)
+
+
+def _number(name: str, text: str | float, where: str) -> float:
+    dimension, _ = PARAMETERS[name]
+    if dimension == "ratio":
+        if isinstance(text, str):
+            raise InputError(f"'{text}' should be a plain number", where=where)
+        return float(text)
+    if not isinstance(text, str):
+        raise InputError(f"{text} has no unit; write it like '{'1.07 us' if dimension == 'seconds' else '54 GB/s'}'",
+                         where=where)  # fmt: skip
+    return _PARSE[dimension](text, where=where)
+
+
+def profile_text(profile: Profile, header: str) -> str:
+    """The file of a profile: deterministic, so that refitting the same runs gives the same bytes."""
+    lines = [f"# {line}" for line in header.splitlines()]
+    lines += ["schema: pciesim/profile/1", f"name: {profile.name}", f"gpu: {profile.gpu}",
+              f"description: {_quoted(profile.description)}", "parameters:"]  # fmt: skip
+    for name, each in profile.parameters:
+        dimension, _ = PARAMETERS[name]
+        value, low, high = (_written(x, dimension) for x in (each.value, each.low, each.high))
+        lines.append(f"  {name}:")
+        lines += [f"    value: {value}", f"    low: {low}", f"    high: {high}", f"    evidence: {each.evidence}",
+                  f"    source: {_quoted(each.source)}"]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _written(value: float, dimension: str) -> str:
+    if dimension == "seconds":
+        return f"{value / US:.4g} us"
+    return f"{value:.4g}" if dimension == "ratio" else format_rate(value)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,176 @@
+"""The overlay: what ``nvidia-smi topo -m`` cannot show, as YAML beside the matrix (``box.yaml`` beside ``box.txt``).
+
+Everything is optional, and what is stated here wins over what was inferred::
+
+    schema: pciesim/topology/1
+    gpu: rtx_pro_6000
+    link: {generation: 5, width: 16}      # of every GPU's slot
+    gpus: {3: {width: 8}}                 # one slot differs
+    switches:                             # all of them; GPUs named in none sit on root ports
+      - {name: left, model: microchip_pm50100, gpus: [0, 1, 2, 3], uplink: {generation: 5, width: 16}}
+    host: {cpu: EPYC 9575F, sockets: 2, socket_link: {links: 3}}
+    nccl: {p2p_level: SYS}
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt, model_validator
+
+from pciesim.formats.catalogue import ByteQuantity, Rate
+from pciesim.formats.documents import Document, read_document
+
+__all__ = [
+    "GpuEntry", "HostEntry", "LinkEntry", "NcclEntry", "NicEntry", "OverlayDocument", "P2pEntry", "QuadrantEntry",
+    "SocketLinkEntry", "SwitchEntry", "read_overlay",
+]  # fmt: skip
+
+Generation = Annotated[int, Field(ge=1, le=6)]
+Width = Literal[1, 2, 4, 8, 16]
+Index = Annotated[int, Field(ge=0, le=999)]
+Socket = Annotated[int, Field(ge=0, le=15)]
+
+
+class LinkEntry(Document):
+    """A PCIe link: generation and lanes as negotiated under load (idle GPUs train down)."""
+
+    generation: Generation | None = None
+    width: Width | None = None
+
+
+class GpuEntry(LinkEntry):
+    """One GPU: whatever differs from the rest."""
+
+    model: str | None = None
+    socket: Socket | None = None
+    numa: Index | None = None
+    label: str = ""
+
+
+class NicEntry(LinkEntry):
+    """One NIC: its link, and the switch or socket it hangs on where the matrix does not tell."""
+
+    switch: str | None = None
+    socket: Socket | None = None
+
+
+class SwitchEntry(Document):
+    """A PCIe switch, or one partition of a chip that is cut into several (``chip`` names it).
+
+    ``behind`` names the switch above; without it the uplink ends at a root port of its own.
+    """
+
+    name: str
+    model: str | None = None
+    gpus: tuple[Index, ...] = ()
+    nics: tuple[Index, ...] = ()
+    uplink: LinkEntry = LinkEntry()
+    behind: str | None = None
+    chip: str = ""
+    socket: Socket | None = None
+
+
+class QuadrantEntry(Document):
+    """Root ports that share one path into the I/O die: ``bandwidth`` is what all of them reach in one direction."""
+
+    name: str
+    gpus: tuple[Index, ...] = ()
+    switches: tuple[str, ...] = ()
+    bandwidth: Rate
+
+
+class SocketLinkEntry(Document):
+    """The links between two sockets: how many, and the raw rate of each per direction."""
+
+    links: PositiveInt | None = None
+    bandwidth: Rate | None = None
+
+
+class HostEntry(Document):
+    """CPU, sockets, NUMA nodes (``numa``: node to socket), memory. ``acs_redirect`` sends switch traffic via the CPU."""
+
+    cpu: str | None = None
+    sockets: Annotated[int, Field(ge=1, le=8)] | None = None
+    numa: dict[Index, Socket] = {}
+    memory_bandwidth: Rate | None = None
+    socket_link: SocketLinkEntry = SocketLinkEntry()
+    iommu: bool = False
+    acs_redirect: bool = False
+
+
+class P2pEntry(Document):
+    """Peer-to-peer: does the driver grant it (``topo -p2p r`` says OK), the size of BAR1, and the registry override.
+
+    ``registry_override`` false: the driver stages pairs that do not share a switch in system memory.
+    """
+
+    driver: bool | None = None
+    bar1: ByteQuantity | None = None
+    registry_override: bool | None = None
+
+
+class NcclEntry(Document):
+    """NCCL as this box runs it; see :class:`pciesim.fabric.NcclEnvironment`."""
+
+    version: str = ""
+    p2p: bool = True
+    p2p_level: Literal["LOC", "NVL", "PIX", "PXB", "PHB", "SYS"] | None = None
+    graph_file: bool = False
+    algorithm: Literal["Ring", "Tree"] | None = None
+    protocol: Literal["LL", "LL128", "Simple"] | None = None
+    channels: PositiveInt | None = None
+
+
+class OverlayDocument(Document):
+    """An overlay file."""
+
+    format: Literal["pciesim/topology/1"] = Field(alias="schema")
+    name: str = ""
+    notes: str = ""
+    gpu: str | None = None
+    link: LinkEntry = LinkEntry()
+    gpus: dict[Index, GpuEntry] = {}
+    nics: dict[Index, NicEntry] = {}
+    switches: tuple[SwitchEntry, ...] | None = None
+    quadrants: tuple[QuadrantEntry, ...] = ()
+    host: HostEntry = HostEntry()
+    p2p: P2pEntry = P2pEntry()
+    nccl: NcclEntry = NcclEntry()
+    write_collapse: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _names_and_members(self) -> OverlayDocument:
+        switches = self.switches or ()
+        names = [switch.name for switch in switches]
+        members = [gpu for switch in switches for gpu in switch.gpus]
+        if len(set(names)) != len(names):
+            raise ValueError("two switches have one name")
+        if len(set(members)) != len(members):
+            raise ValueError("a GPU is listed behind two switches")
+        above = {switch.name: switch.behind for switch in switches}
+        for name in names:
+            seen = {name}
+            while (parent := above[name]) is not None:
+                if parent not in above:
+                    raise ValueError(f"switch '{name}' is behind '{parent}', which is no switch of this file")
+                if parent in seen:
+                    raise ValueError(f"switch '{name}' is behind itself")
+                seen.add(parent)
+                name = parent  # noqa: PLW2901  (walks up)
+        for quadrant in self.quadrants:
+            for each in quadrant.switches:
+                if each not in above:
+                    raise ValueError(f"quadrant '{quadrant.name}' names '{each}', which is no switch of this file")
+        return self
+
+    @classmethod
+    def empty(cls) -> OverlayDocument:
+        """An overlay that states nothing."""
+        return cls(schema="pciesim/topology/1")
+
+
+def read_overlay(path: Path) -> OverlayDocument:
+    """An overlay from a YAML file. Raises InputError with file, line, column and key."""
+    return read_document(path, OverlayDocument)

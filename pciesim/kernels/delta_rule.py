@@ -1,0 +1,108 @@
+"""Gated delta rule: a convolution update and a recurrent (decode) or chunked (prompt) kernel."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pciesim.hardware import GpuType
+from pciesim.kernels.roofline import achieved_bandwidth, datasheet_floor, roofline_time
+from pciesim.kernels.tables import CurveTable, KernelTables
+from pciesim.kernels.times import KernelSource, KernelTime, Spread
+from pciesim.kernels.work import work
+from pciesim.schedule import DeltaRule
+from pciesim.units import Seconds
+
+__all__ = ["delta_rule_time"]
+
+MEASURED: Final = Spread(below=0.08, above=0.08)
+COLD: Final = Spread(below=0.15, above=0.12)
+BETWEEN: Final = Spread(below=0.15, above=0.15)
+VERIFY: Final = Spread(below=0.25, above=0.50)
+BORROWED: Final = Spread(below=0.25, above=0.35)
+
+_HEAD: Final = 128  # key and value dimension of every measured head
+_VERIFY_TOKENS: Final = 16
+
+
+def delta_rule_time(kernel: DeltaRule, tables: KernelTables, gpu: GpuType) -> KernelTime:
+    """Time of both kernels of one layer on the GPU the tables were measured on.
+
+    Decode adds the rows of the convolution update and of the packed recurrent kernel. Verification of drafts keeps a
+    state after every token, so its recurrent kernel moves (1 + tokens) / 2 times a decode step's bytes and is looked up
+    as that many times the batch; copying the accepted state back is not in it.
+    """
+    prompt = kernel.new_tokens > _VERIFY_TOKENS
+    names = ("conv_prefill", "chunk_prefill") if prompt else ("conv_decode", "recurrent_decode")
+    conv, recurrent = (tables.table(f"delta_rule/{name}") for name in names)
+    if conv is None or recurrent is None:
+        return roofline_time(work(kernel), gpu, tables.constants, what="no gated delta rule rows")
+    return _prompt(kernel, conv, recurrent, gpu) if prompt else _decode(kernel, conv, recurrent, tables, gpu)
+
+
+def _decode(
+    kernel: DeltaRule, conv: CurveTable, recurrent: CurveTable, tables: KernelTables, gpu: GpuType
+) -> KernelTime:
+    key_heads, value_heads, scale = _heads(recurrent, kernel)
+    # The recurrent kernel's time depends on batch x heads only (8 heads at 16 = 64 at 2, within 1 %).
+    load = kernel.batch * scale * (1 + kernel.new_tokens) / 2
+    conv_load = kernel.batch * scale * kernel.new_tokens
+    curve, conv_curve = recurrent.curve(key_heads, value_heads), conv.curve(key_heads, value_heads)
+    if curve is None or conv_curve is None:
+        raise KeyError(f"{recurrent.name} and {conv.name} differ in heads")
+    state = work(kernel)
+    launch = curve.seconds[0]
+    row = curve.at(load) if load <= curve.points[-1] else curve.seconds[-1] * load / curve.points[-1]
+    conv_row = conv_curve.at(conv_load)
+    cold = launch + state.weights / achieved_bandwidth(gpu, tables.constants)
+    value = max(row, cold) + conv_row
+    measured = load == kernel.batch and curve.measured(load) and conv_curve.measured(load)
+    detail = f"{conv.name} + {recurrent.name}, {key_heads}/{value_heads} heads"
+    if cold > row:
+        detail += ", state from device memory"
+    floor = datasheet_floor(state, gpu)
+    if (kernel.key_dim, kernel.value_dim) != (_HEAD, _HEAD):
+        spread, source, detail = BORROWED, KernelSource.BORROWED, f"{detail}, by bytes of the state"
+    elif kernel.new_tokens > 1:
+        spread, source, detail = VERIFY, KernelSource.BORROWED, f"{detail}, as batch {load:g}"
+    elif measured and scale == 1 and cold <= row * 1.2:
+        # A state this small costs the same from L2 and from memory, within the range.
+        spread, source = MEASURED, KernelSource.MEASURED
+        value = row + conv_row
+    else:
+        spread, source = (COLD if cold > row else BETWEEN), KernelSource.INTERPOLATED
+    return KernelTime.around(value, spread, source=source, detail=detail, floor=floor)
+
+
+def _prompt(kernel: DeltaRule, conv: CurveTable, chunk: CurveTable, gpu: GpuType) -> KernelTime:
+    key_heads, value_heads, scale = _heads(chunk, kernel)
+    batches = sorted(int(key[2]) for key in chunk.lines if key[:2] == (str(key_heads), str(value_heads)))
+    batch = max((each for each in batches if each <= kernel.batch), default=batches[0])
+    tokens = kernel.new_tokens * kernel.batch / batch * scale
+    total = sum(_extended(table, (key_heads, value_heads, batch), tokens) for table in (conv, chunk))
+    detail = f"{conv.name} + {chunk.name}, {key_heads}/{value_heads} heads, batch {batch}, {tokens:.0f} tokens"
+    return KernelTime.around(
+        total, BETWEEN if scale == 1 else BORROWED,
+        source=KernelSource.INTERPOLATED if scale == 1 else KernelSource.BORROWED,
+        detail=detail, floor=datasheet_floor(work(kernel), gpu),
+    )  # fmt: skip
+
+
+def _extended(table: CurveTable, key: tuple[int, int, int], tokens: float) -> Seconds:
+    """Along the tokens, in proportion past the end."""
+    curve = table.curve(*key)
+    if curve is None:
+        raise KeyError(f"{table.name} has no row {key}")
+    return curve.at(tokens) * max(1.0, tokens / curve.points[-1])
+
+
+def _heads(table: CurveTable, kernel: DeltaRule) -> tuple[int, int, float]:
+    """The measured heads to use, and how many times their state the kernel has per sequence."""
+    pairs = {(int(key[0]), int(key[1])) for key in table.lines}
+    if (kernel.key_heads, kernel.value_heads) in pairs:
+        key_heads, value_heads = kernel.key_heads, kernel.value_heads
+    else:
+        key_heads, value_heads = min(
+            pairs, key=lambda pair: (abs(pair[1] - kernel.value_heads), abs(pair[0] - kernel.key_heads))
+        )
+    state = kernel.value_heads * kernel.key_dim * kernel.value_dim / (value_heads * _HEAD * _HEAD)
+    return key_heads, value_heads, state

@@ -1,0 +1,186 @@
+"""Routed experts of one layer: measured per engine, backend, precision and routing skew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pciesim.hardware import GpuType
+from pciesim.kernels.backends import Backends
+from pciesim.kernels.roofline import achieved_bandwidth, datasheet_floor, roof, roofline_time, scaled_time
+from pciesim.kernels.tables import Curve, CurveTable, KernelTables
+from pciesim.kernels.times import KernelSource, KernelTime, Spread
+from pciesim.kernels.work import work
+from pciesim.schedule import RoutedExperts
+from pciesim.units import Seconds
+
+__all__ = ["expert_tables", "experts_time"]
+
+# Half-widths from the held-out errors in docs/kernels.md (90th percentile, rounded up). ``ENGINE``: another engine's
+# rows of the same kernel family and shape. ``SHAPE``: the nearest shape's rows, scaled.
+MEASURED: Final = Spread(below=0.06, above=0.08)
+TOKENS: Final = Spread(below=0.16, above=0.16)
+ENGINE: Final = Spread(below=0.14, above=0.14)
+BACKEND: Final = Spread(below=0.35, above=0.30)
+SHAPE: Final = Spread(below=0.20, above=0.20)
+BEYOND: Final = Spread(below=0.30, above=0.40)
+
+# Rows to stand in for a precision without any, in order of preference.
+_STANDS_IN: Final = {
+    "bf16": ("fp8_block", "fp8"), "fp8": ("fp8_block",), "fp8_block": ("fp8",), "mxfp4": ("nvfp4",),
+    "nvfp4": ("mxfp4",), "int4": ("mxfp4", "nvfp4"),
+}  # fmt: skip
+_CUTLASS: Final = frozenset({"cutlass", "flashinfer_cutlass"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A table, and how far it is from the kernel asked for: 0 same engine and backend, 1 same kernel family, 2 not."""
+
+    table: str
+    engine: str
+    backend: str
+    rank: int
+
+
+def expert_tables(tables: KernelTables, precision: str, backends: Backends) -> tuple[str, ...]:
+    """Names of the tables of a precision, nearest to the engine's backend first."""
+    return tuple(candidate.table for candidate in _candidates(tables, precision, backends))
+
+
+def experts_time(kernel: RoutedExperts, tables: KernelTables, gpu: GpuType, backends: Backends) -> KernelTime:
+    """Time of one layer's routed experts on the GPU the tables were measured on."""
+    precision = kernel.precision.value
+    for candidate in _candidates(tables, precision, backends):
+        if (found := _same_shape(kernel, candidate, tables, gpu, backends)) is not None:
+            return found
+    for stored in (precision, *_STANDS_IN.get(precision, ())):
+        for candidate in _candidates(tables, stored, backends):
+            if (found := _nearest_shape(kernel, stored, candidate, tables, gpu, backends)) is not None:
+                return found
+    return roofline_time(work(kernel, backends.routing), gpu, tables.constants, what="no routed-expert rows")
+
+
+def _candidates(tables: KernelTables, precision: str, backends: Backends) -> list[_Candidate]:
+    found = []
+    for name in tables.names:
+        folder, _, stem = name.partition("/")
+        if folder != "moe":
+            continue
+        engine, backend, stored = stem.split("__")
+        if stored != precision or "nongated" in backend:
+            continue
+        same_family = backend == backends.experts or {backend, backends.experts} <= _CUTLASS
+        exact = engine == backends.engine and backend == backends.experts
+        rank = 0 if exact else 1 if same_family else 2
+        found.append(_Candidate(table=name, engine=engine, backend=backend, rank=rank))
+    # Among equals the engine's own rows first, then vLLM's: its kernel is FlashInfer's, as SGLang's is.
+    order = {backends.engine: 0, "vllm": 1}
+    return sorted(found, key=lambda each: (each.rank, order.get(each.engine, 2), each.table))
+
+
+def _same_shape(
+    kernel: RoutedExperts, candidate: _Candidate, tables: KernelTables, gpu: GpuType, backends: Backends
+) -> KernelTime | None:
+    table = tables.table(candidate.table)
+    shape = (kernel.hidden, kernel.intermediate, kernel.top_k, kernel.experts, kernel.tp, kernel.ep)
+    curve = table.curve(*shape, backends.routing) if table is not None else None
+    if curve is None:
+        return None
+    value, inside = _along_tokens(curve, kernel, tables, gpu, backends)
+    measured = curve.measured(kernel.tokens)
+    detail = f"{candidate.table}, {backends.routing}"
+    if not inside:
+        spread, source = BEYOND, KernelSource.ROOFLINE
+        detail += f", scaled by roofline from {curve.points[-1]:.0f} tokens"
+    elif candidate.rank == 0:
+        spread = MEASURED if measured else TOKENS
+        source = KernelSource.MEASURED if measured else KernelSource.INTERPOLATED
+    else:
+        spread = ENGINE if candidate.rank == 1 else BACKEND
+        source = KernelSource.BORROWED
+        detail += f" standing in for {backends.engine} {backends.experts}"
+    floor = datasheet_floor(work(kernel, backends.routing), gpu)
+    return KernelTime.around(value, spread, source=source, detail=detail, floor=floor)
+
+
+def _along_tokens(
+    curve: Curve, kernel: RoutedExperts, tables: KernelTables, gpu: GpuType, backends: Backends
+) -> tuple[Seconds, bool]:
+    """Between measured token counts; beyond them scaled by the roofline. Never faster than the weights arrive."""
+    constants = tables.constants
+    wanted = work(kernel, backends.routing)
+    arrival = wanted.weights / achieved_bandwidth(gpu, constants)
+    if curve.covers(kernel.tokens):
+        return max(curve.at(kernel.tokens), arrival), True
+    edge = int(min(max(kernel.tokens, curve.points[0]), curve.points[-1]))
+    at_edge = roof(work(replace(kernel, tokens=edge), backends.routing), gpu, constants)
+    return max(curve.at(edge) * roof(wanted, gpu, constants) / at_edge, arrival), False
+
+
+def _nearest_shape(
+    kernel: RoutedExperts,
+    stored: str,
+    candidate: _Candidate,
+    tables: KernelTables,
+    gpu: GpuType,
+    backends: Backends,
+) -> KernelTime | None:
+    """Rows of the nearest local shape (hidden, width per rank, experts per rank, top_k), scaled by the rooflines."""
+    table = tables.table(candidate.table)
+    if table is None:
+        return None
+    best: tuple[float, RoutedExperts, Curve] | None = None
+    for shape in _shapes(table, kernel, backends.routing):
+        distance = _distance(kernel, shape)
+        if best is not None and distance >= best[0]:
+            continue
+        curve = table.curve(
+            shape.hidden, shape.intermediate, shape.top_k, shape.experts, shape.tp, shape.ep, backends.routing
+        )
+        if curve is not None:
+            best = (distance, shape, curve)
+    if best is None:
+        return None
+    distance, shape, curve = best
+    stored_shape = replace(shape, precision=type(kernel.precision)(stored))
+    seconds, _ = _along_tokens(curve, stored_shape, tables, gpu, backends)
+    constants = tables.constants
+    value, low, high = scaled_time(
+        seconds,
+        roof(work(stored_shape, backends.routing), gpu, constants),
+        roof(work(kernel, backends.routing), gpu, constants),
+    )
+    extra = BACKEND if candidate.rank > 1 or stored != kernel.precision.value else SHAPE
+    detail = (
+        f"{candidate.table}, {backends.routing}: rows of hidden {shape.hidden}, width {shape.intermediate}/{shape.tp}, "
+        f"{shape.top_k} of {shape.experts}/{shape.ep}, scaled by roofline"
+    )
+    floor = datasheet_floor(work(kernel, backends.routing), gpu)
+    return KernelTime(
+        value=max(value, floor), low=max(low * (1 - extra.below), floor), high=max(high * (1 + extra.above), floor),
+        source=KernelSource.BORROWED, detail=detail, floor=floor,
+    )  # fmt: skip
+
+
+def _shapes(table: CurveTable, kernel: RoutedExperts, routing: str) -> Iterator[RoutedExperts]:
+    for key in table.lines:
+        if key[6] != routing or key[2] == "22":
+            continue  # 22 of 512 is Nemotron's: two matrices an expert, not three
+        hidden, intermediate, top_k, experts, tp, ep = map(int, key[:6])
+        yield replace(
+            kernel, hidden=hidden, intermediate=intermediate, top_k=top_k, experts=experts, tp=tp, ep=ep
+        )  # fmt: skip
+
+
+def _distance(a: RoutedExperts, b: RoutedExperts) -> float:
+    """In natural logs. The number of hit experts and their size matter; how the product is split matters less."""
+    return (
+        abs(math.log(a.hidden / b.hidden))
+        + abs(math.log(a.intermediate / a.tp * b.tp / b.intermediate))
+        + abs(math.log(a.top_k / b.top_k))
+        + 0.5 * abs(math.log(a.experts / a.ep * b.ep / b.experts))
+        + 0.25 * abs(math.log(a.ep / b.ep))
+    )

@@ -1,0 +1,111 @@
+"""All kernel lookups for one GPU: its own tables, else another GPU's, scaled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pciesim.errors import CalibrationError
+from pciesim.hardware import GpuType
+from pciesim.kernels.attention import attention_time
+from pciesim.kernels.backends import Backends
+from pciesim.kernels.delta_rule import delta_rule_time
+from pciesim.kernels.experts import experts_time
+from pciesim.kernels.gemm import gemm_time
+from pciesim.kernels.roofline import datasheet_floor, roof, scaled_time
+from pciesim.kernels.small import small_time
+from pciesim.kernels.tables import KernelTables
+from pciesim.kernels.times import KernelSource, KernelTime
+from pciesim.kernels.work import work
+from pciesim.schedule import DecodeAttention, DeltaRule, Elementwise, Gemm, Host, Kernel, RoutedExperts
+
+__all__ = ["Donor", "KernelLibrary"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Donor:
+    """A GPU with measured kernels."""
+
+    gpu: GpuType
+    tables: KernelTables
+
+
+@dataclass(slots=True, kw_only=True)
+class KernelLibrary:
+    """Times of kernels on ``gpu`` under an engine's ``backends``.
+
+    ``donors`` are asked in order: first the GPU itself where it was measured, then those to borrow from. The first with
+    rows of the kernel answers; where none has, the first donor's achieved fractions make a roofline. Times are
+    remembered by kernel, so the object lives as long as its GPU and backends do.
+    """
+
+    gpu: GpuType
+    donors: Sequence[Donor]
+    backends: Backends = field(default_factory=Backends)
+    _times: dict[Kernel, KernelTime] = field(default_factory=dict, repr=False)
+
+    def time(self, kernel: Kernel) -> KernelTime:
+        """Time of a kernel. Raises CalibrationError for Host, whose time is a parameter of the profile."""
+        found = self._times.get(kernel)
+        if found is None:
+            found = self._times[kernel] = self._look_up(kernel)
+        return found
+
+    def gap(self) -> KernelTime:
+        """What a kernel of a step costs beyond its stand-alone time, per kernel."""
+        donor = self.donors[0]
+        gap = donor.tables.constants.gap
+        source = gap.source if donor.gpu.key == self.gpu.key else KernelSource.BORROWED
+        return KernelTime(value=gap.value, low=gap.low, high=gap.high, source=source, detail=gap.detail, floor=0.0)
+
+    def _look_up(self, kernel: Kernel) -> KernelTime:
+        if not self.donors:
+            raise CalibrationError(f"no measured kernels for '{self.gpu.key}' nor for any GPU to borrow from")
+        answers = [(donor, _on_donor(kernel, donor, self.backends)) for donor in self.donors[:1]]
+        # Rows of a second GPU beat a roofline of the first.
+        if answers[0][1].source is KernelSource.ROOFLINE:
+            answers += [(donor, _on_donor(kernel, donor, self.backends)) for donor in self.donors[1:]]
+        donor, time = next(
+            (answer for answer in answers if answer[1].source is not KernelSource.ROOFLINE), answers[0]
+        )
+        return time if donor.gpu.key == self.gpu.key else self._borrowed(kernel, time, donor)
+
+    def _borrowed(self, kernel: Kernel, time: KernelTime, donor: Donor) -> KernelTime:
+        """Another GPU's time, scaled by the rooflines of the two GPUs."""
+        if isinstance(kernel, Elementwise | Host):
+            source = time.source if time.source is KernelSource.ASSUMED else KernelSource.BORROWED
+            return KernelTime(
+                value=time.value, low=time.low * 0.8, high=time.high * 1.3, source=source,
+                detail=f"as on {donor.gpu.key}: {time.detail}", floor=0.0,
+            )  # fmt: skip
+        needs = work(kernel, self.backends.routing)
+        there = roof(needs, donor.gpu, donor.tables.constants)
+        here = roof(needs, self.gpu, donor.tables.constants)
+        floor = datasheet_floor(needs, self.gpu)
+        value, least, most = scaled_time(time.value, there, here)
+        source = KernelSource.ROOFLINE if time.source is KernelSource.ROOFLINE else KernelSource.BORROWED
+        return KernelTime(
+            value=max(value, floor),
+            low=max(least * time.low / time.value * 0.85, floor),
+            high=max(most * time.high / time.value * 1.25, floor),
+            source=source,
+            detail=f"{donor.gpu.key} scaled by roofline x{here / there:.2f}: {time.detail}",
+            floor=floor,
+        )
+
+
+def _on_donor(kernel: Kernel, donor: Donor, backends: Backends) -> KernelTime:
+    tables, gpu = donor.tables, donor.gpu
+    match kernel:
+        case Gemm():
+            return gemm_time(kernel, tables, gpu)
+        case RoutedExperts():
+            return experts_time(kernel, tables, gpu, backends)
+        case DecodeAttention():
+            return attention_time(kernel, tables, gpu, backends)
+        case DeltaRule():
+            return delta_rule_time(kernel, tables, gpu)
+        case Elementwise():
+            return small_time(kernel, tables, gpu)
+        case Host():
+            raise CalibrationError(f"host time of '{kernel.engine}' is a parameter of the profile, not a kernel")

@@ -1,0 +1,342 @@
+"""From a scenario to a prediction: every stage, once per distinct thing.
+
+Kernels are timed once per distinct shape, collectives lowered and evaluated once per distinct (kind, bytes); the step
+is then run on its streams.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from pciesim.errors import Infeasible
+from pciesim.evaluate.collective import CollectiveTimer, Timed
+from pciesim.evaluate.timeline import Timeline, run_schedule
+from pciesim.fabric import Assumption
+from pciesim.kernels import KernelTime
+from pciesim.levers import find_levers
+from pciesim.model_size import (
+    kv_bytes_per_sequence,
+    legal_tp,
+    state_bytes_per_sequence,
+    weight_bytes_per_gpu,
+)
+from pciesim.prediction import BusiestLink, CollectiveLine, KernelLine, MemoryUse, Prediction, Request
+from pciesim.profile import Interval
+from pciesim.scenario import Scenario
+from pciesim.schedule import Category, Collective, CollectiveKind, Compute, Host, Kernel, Schedule, build
+from pciesim.uncertainty import Effect, combine, linear_effect, parameter_moves, rank
+from pciesim.units import GB, MS, Seconds, format_bytes
+
+__all__ = ["check_memory", "evaluate_step", "predict", "timer_of"]
+
+_RESERVE: Final = 4 * GB  # CUDA context, graph pool, activations, communication buffers of one GPU: assumed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A scheduled and timed step: what every report is made of."""
+
+    schedule: Schedule
+    timeline: Timeline
+    kernels: dict[Kernel, KernelTime]
+    timed: dict[Collective, Timed]
+    counts: Counter[Collective]
+
+
+def timer_of(scenario: Scenario, evaluator: str) -> CollectiveTimer:
+    """A fresh timer (and memo) for a scenario's group."""
+    return CollectiveTimer(
+        fabric=scenario.fabric,
+        gpus=scenario.gpus,
+        compute_capability=scenario.gpu.compute_capability,
+        profile=scenario.profile,
+        evaluator=evaluator,
+    )
+
+
+def algorithm_for(scenario: Scenario, op: Collective) -> tuple[str, str]:
+    """The algorithm that serves a collective, and why: by name, or by the engine's dispatch rule."""
+    if op.kind is not CollectiveKind.ALL_REDUCE:
+        return "nccl", "only NCCL serves it"
+    if scenario.allreduce != "auto":
+        return scenario.allreduce, "asked for by name"
+    routes = [scenario.fabric.route(scenario.gpus[0], other) for other in scenario.gpus[1:]]
+    nccl = scenario.fabric.nccl
+    rule = scenario.engine.rule(
+        world=op.ranks, nbytes=op.nbytes, p2p=nccl.p2p, nvlink=nccl.p2p and all(route.nvlink for route in routes)
+    )
+    return rule.algorithm, f"{scenario.engine.title}: {rule.why}"
+
+
+def evaluate_step(scenario: Scenario, timer: CollectiveTimer) -> Step:
+    """Builds the schedule, times its ops and runs it."""
+    schedule = build(scenario.model, scenario.workload, scenario.parallelism, scenario.engine)
+    kernels: dict[Kernel, KernelTime] = {}
+    timed: dict[Collective, Timed] = {}
+    durations: list[Seconds] = []
+    host = scenario.profile.value(scenario.engine.host_parameter)
+    for op in schedule.ops:
+        if isinstance(op, Collective):
+            if op not in timed:
+                timed[op] = timer.time(algorithm_for(scenario, op)[0], op.kind, op.nbytes)
+            durations.append(timed[op].latency)
+        elif isinstance(op.kernel, Host):
+            durations.append(host)
+        else:
+            if op.kernel not in kernels:
+                kernels[op.kernel] = scenario.clock.time(op.kernel)
+            durations.append(kernels[op.kernel].value)
+    return Step(
+        schedule=schedule,
+        timeline=run_schedule(schedule, durations),
+        kernels=kernels,
+        timed=timed,
+        counts=Counter(op for op in schedule.ops if isinstance(op, Collective)),
+    )
+
+
+def predict(scenario: Scenario, request: Request, timer: CollectiveTimer | None = None) -> Prediction:
+    """The prediction for a scenario; ``request`` is how it was asked, for the record.
+
+    A ``timer`` kept between calls is the memo: equal collectives are not evaluated again.
+    Raises Infeasible when the model does not fit in memory.
+    """
+    timer = timer or timer_of(scenario, request.evaluator)
+    memory = check_memory(scenario)
+    step = evaluate_step(scenario, timer)
+    effects = _collective_effects(scenario, timer, step)
+    host = scenario.profile.parameter(scenario.engine.host_parameter)
+    host_effect = Effect(
+        name=scenario.engine.host_parameter,
+        below=host.value - host.low,
+        above=host.high - host.value,
+        evidence=host.evidence,
+    )
+    kernel_effects = _kernel_effects(step)
+    totals = _step_effects(step, effects) + [host_effect, *kernel_effects.values()]
+    latency = combine(step.timeline.length, totals)
+    rows = scenario.workload.batch
+    per_user = Interval(value=1 / latency.value, low=1 / latency.high, high=1 / latency.low)
+    return Prediction(
+        request=request,
+        step_latency=latency,
+        tokens_per_second_user=per_user,
+        tokens_per_second_total=per_user.scaled(rows * scenario.parallelism.dp),
+        breakdown=_breakdown(step, effects, kernel_effects, host_effect),
+        collectives=_collective_lines(scenario, step, effects),
+        kernels=_kernel_lines(step),
+        traversals_per_token=sum(
+            timed.lowered.program.traversals * step.counts[op] for op, timed in step.timed.items()
+        ),
+        busiest_link=_busiest_link(scenario, step),
+        levers=find_levers(scenario, timer, step.timed, step.counts, step.kernels, step.schedule),
+        memory=memory,
+        sensitivities=rank(totals, 4),
+        assumptions=scenario.fabric.assumptions + _assumptions(scenario),
+    )
+
+
+def check_memory(scenario: Scenario) -> MemoryUse:
+    """Bytes on one GPU. Raises Infeasible, saying by how much and what would fit."""
+    tp, ep = scenario.parallelism.tp, scenario.parallelism.ep
+    use = _memory(scenario, tp, ep)
+    needed = use.weights + use.kv_cache + use.state + _RESERVE
+    if needed <= use.capacity:
+        return use
+    fits = [
+        each
+        for each in legal_tp(scenario.model)
+        if each > tp and sum_of(_memory(scenario, each, ep if each % ep == 0 else 1)) + _RESERVE <= use.capacity
+    ]
+    spare = use.capacity - _RESERVE - use.weights
+    per_sequence = (use.kv_cache + use.state) / scenario.workload.batch
+    options = []
+    if fits:
+        options.append(f"TP {fits[0]}")
+    if spare > per_sequence:
+        options.append(f"batch {int(spare // per_sequence)}")
+    if spare > 0 and use.kv_cache:
+        options.append(f"context {int(scenario.workload.context * (spare - use.state) / use.kv_cache)}")
+    raise Infeasible(
+        f"{scenario.model.name} at TP {tp} needs {format_bytes(needed)} a GPU (weights {format_bytes(use.weights)}, "
+        f"KV cache and state {format_bytes(use.kv_cache + use.state)}, reserve {format_bytes(_RESERVE)}), "
+        f"{format_bytes(needed - use.capacity)} more than the {format_bytes(use.capacity)} of {scenario.gpu.name}; "
+        + (f"would fit: {', '.join(options)}" if options else "no tensor parallelism up to 64 would fit")
+    )
+
+
+def sum_of(use: MemoryUse) -> float:
+    """Everything a model puts on a GPU."""
+    return use.weights + use.kv_cache + use.state
+
+
+def _memory(scenario: Scenario, tp: int, ep: int) -> MemoryUse:
+    model, workload = scenario.model, scenario.workload
+    context = workload.context + workload.new_tokens
+    return MemoryUse(
+        weights=weight_bytes_per_gpu(model, tp=tp, ep=ep),
+        kv_cache=workload.batch * kv_bytes_per_sequence(model, tp=tp, context=context),
+        state=workload.batch * state_bytes_per_sequence(model, tp=tp),
+        capacity=scenario.gpu.memory,
+    )
+
+
+# -- uncertainty ----------------------------------------------------------------------------------------------------
+
+
+def _collective_effects(scenario: Scenario, timer: CollectiveTimer, step: Step) -> dict[Collective, list[Effect]]:
+    """The effect of every uncertain parameter on one call of every distinct collective, by the closed form."""
+    reference = timer.under(scenario.profile)
+    effects: dict[Collective, list[Effect]] = {op: [] for op in step.timed}
+    algorithms = {op: algorithm_for(scenario, op)[0] for op in step.timed}
+    base = {op: reference.time(algorithms[op], op.kind, op.nbytes).latency for op in step.timed}
+    for name, moved, up, down in parameter_moves(scenario.profile):
+        if name.startswith("host."):
+            continue
+        shifted = timer.under(moved)
+        evidence = scenario.profile.parameter(name).evidence
+        for op in step.timed:
+            change = shifted.time(algorithms[op], op.kind, op.nbytes).latency - base[op]
+            if change:
+                effects[op].append(linear_effect(name, change, up, down, evidence))
+    return effects
+
+
+def _step_effects(step: Step, effects: dict[Collective, list[Effect]]) -> list[Effect]:
+    """Per-call effects of one parameter, summed over all calls of the step."""
+    names = sorted({effect.name for each in effects.values() for effect in each})
+    total: list[Effect] = []
+    for name in names:
+        parts = [
+            (effect, step.counts[op]) for op, each in effects.items() for effect in each if effect.name == name
+        ]
+        total.append(
+            Effect(
+                name=name,
+                below=sum(effect.below * count for effect, count in parts),
+                above=sum(effect.above * count for effect, count in parts),
+                evidence=parts[0][0].evidence,
+            )
+        )
+    return total
+
+
+def _kernel_effects(step: Step) -> dict[Category, Effect]:
+    """Kernels of one category err together."""
+    below: Counter[Category] = Counter()
+    above: Counter[Category] = Counter()
+    sources: dict[Category, set[str]] = {}
+    for position in step.timeline.critical:
+        op = step.schedule.ops[position]
+        if isinstance(op, Compute) and op.kernel in step.kernels:
+            time = step.kernels[op.kernel]
+            below[op.category] += time.value - time.low  # type: ignore[assignment]
+            above[op.category] += time.high - time.value  # type: ignore[assignment]
+            sources.setdefault(op.category, set()).add(time.source)
+    return {
+        category: Effect(
+            name=f"kernels: {category}",
+            below=below[category],
+            above=above[category],
+            evidence=", ".join(sorted(sources[category])),
+        )
+        for category in above
+    }
+
+
+# -- parts of the answer --------------------------------------------------------------------------------------------
+
+
+def _breakdown(
+    step: Step,
+    effects: dict[Collective, list[Effect]],
+    kernels: dict[Category, Effect],
+    host: Effect,
+) -> tuple[tuple[str, Interval], ...]:
+    own: dict[Category, list[Effect]] = {category: [effect] for category, effect in kernels.items()}
+    own[Category.HOST] = [host]
+    for category in (Category.ALL_REDUCE, Category.LOGITS_GATHER):
+        own[category] = _step_effects(step, {op: each for op, each in effects.items() if op.category is category})
+    parts = step.timeline.by_category(step.schedule)
+    return tuple((str(c), combine(parts[c], own.get(c, []))) for c in Category if c in parts)
+
+
+def _collective_lines(
+    scenario: Scenario, step: Step, effects: dict[Collective, list[Effect]]
+) -> tuple[CollectiveLine, ...]:
+    merged: dict[tuple[CollectiveKind, int], tuple[Collective, int]] = {}
+    for op in step.timed:
+        key = (op.kind, op.nbytes)
+        count = step.counts[op] + (merged[key][1] if key in merged else 0)
+        merged[key] = (op, count)
+    lines = []
+    for op, count in merged.values():
+        timed = step.timed[op]
+        lowered = timed.lowered
+        lines.append(
+            CollectiveLine(
+                kind=op.kind,
+                count=count,
+                nbytes=op.nbytes,
+                gathered=op.nbytes * op.ranks if op.kind is CollectiveKind.ALL_GATHER else 0,
+                algorithm=lowered.algorithm,
+                protocol=lowered.protocol,
+                transport=lowered.transport,
+                channels=lowered.channels,
+                latency=combine(timed.latency, effects[op]),
+                traversals=lowered.program.traversals,
+                reason=f"{algorithm_for(scenario, op)[1]}; {lowered.reason}",
+            )
+        )
+    return tuple(lines)
+
+
+def _kernel_lines(step: Step) -> tuple[KernelLine, ...]:
+    counts: Counter[tuple[str, Category, Kernel]] = Counter(
+        (op.name, op.category, op.kernel)
+        for op in step.schedule.ops
+        if isinstance(op, Compute) and op.kernel in step.kernels
+    )
+    return tuple(
+        KernelLine(
+            name=name,
+            category=category,
+            count=count,
+            time=Interval(value=time.value, low=time.low, high=time.high),
+            floor=time.floor,
+            source=time.source,
+            detail=time.detail,
+        )
+        for (name, category, kernel), count in counts.items()
+        for time in (step.kernels[kernel],)
+    )
+
+
+def _busiest_link(scenario: Scenario, step: Step) -> BusiestLink | None:
+    carried: Counter[int] = Counter()
+    for op, timed in step.timed.items():
+        count = step.counts[op]
+        for constraint, nbytes in timed.lowered.program.link_bytes().items():
+            carried[constraint] += count * nbytes  # type: ignore[assignment]
+    if not carried:
+        return None
+    links, constraints = scenario.fabric.links, scenario.fabric.constraints
+    capacity = [link.bandwidth for link in links] + [each.capacity for each in constraints]
+    names = [f"{link.source} -> {link.target}" for link in links] + [each.name for each in constraints]
+    busiest = max(carried, key=lambda each: (carried[each] / capacity[each], -each))
+    busy = carried[busiest] / capacity[busiest] / step.timeline.length
+    return BusiestLink(name=names[busiest], nbytes=carried[busiest], busy=busy)
+
+
+def _assumptions(scenario: Scenario) -> tuple[Assumption, ...]:
+    found = [
+        Assumption(
+            text=f"{scenario.engine.title} keeps the GPUs waiting "
+            f"{scenario.profile.value(scenario.engine.host_parameter) / MS:.1f} ms between steps",
+            settle="time a decode step with a profiler and compare it with the sum of its kernels",
+            matters="the step latency, one for one",
+        )
+    ]
+    return tuple(found)

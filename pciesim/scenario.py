@@ -1,0 +1,42 @@
+"""One question, whole: the machine, the model, the work, the engine and the calibration. Strategies map it to another.
+
+Everything in it is frozen; a changed scenario is a new value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from pciesim.fabric import Fabric
+from pciesim.hardware import GpuType
+from pciesim.kernels import KernelTime
+from pciesim.model import ModelSpec
+from pciesim.profile import Profile
+from pciesim.schedule import EngineSpec, Kernel
+from pciesim.workload import Parallelism, Workload
+
+__all__ = ["KernelClock", "Scenario"]
+
+
+class KernelClock(Protocol):
+    """How long a kernel takes on one GPU type, by whatever tables there are."""
+
+    def time(self, kernel: Kernel) -> KernelTime:
+        """Value, interval and source of one kernel's time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """``gpus`` are the fabric's device names in rank order; ``allreduce`` is ``auto`` (the engine's rule) or a name."""
+
+    fabric: Fabric
+    gpus: tuple[str, ...]
+    gpu: GpuType
+    model: ModelSpec
+    workload: Workload
+    parallelism: Parallelism
+    engine: EngineSpec
+    profile: Profile
+    clock: KernelClock
+    allreduce: str = "auto"
