@@ -8,17 +8,22 @@ load from them; three traversals. vLLM's one-stage kernel ends with a second bar
 
 from __future__ import annotations
 
-from pciesim.collectives.program import Local, Program, Step, Transfer
+from typing import Final
+
+from pciesim.collectives.program import Buffer, Local, Program, Step, Transfer
 from pciesim.collectives.task import Lowered, Task
 from pciesim.physics import Engine
+from pciesim.units import Seconds
 
 __all__ = ["lower_pull", "lower_push"]
+
+_STAGED: Final[Buffer] = ("staged", 0)  # what peers get: registers in a push, a shared buffer in a double-buffered pull
 
 
 def lower_push(task: Task) -> Lowered:
     """Sentinel one-shot push."""
     costs, fabric, n = task.costs.push, task.fabric, len(task.gpus)
-    steps: list[Step] = [Local(rank=rank, duration=costs.base) for rank in range(n)]
+    steps: list[Step] = _launch(n, costs.base, staged=True)
     arrivals: list[list[int]] = [[] for _ in range(n)]
     for source in range(n):
         for distance in range(1, n):
@@ -34,7 +39,7 @@ def lower_push(task: Task) -> Lowered:
                     uses=tuple((constraint, used / costs.share) for constraint, used in uses),
                     after=(source,),
                     traversals=1,
-                    read=("data", 0),
+                    read=_STAGED,
                     write=("slot", source),
                 )
             )
@@ -47,7 +52,8 @@ def lower_push(task: Task) -> Lowered:
 def lower_pull(task: Task, *, end_barrier: bool = False) -> Lowered:
     """One-shot pull behind a flag barrier; ``end_barrier`` adds vLLM's closing one."""
     costs, fabric, n = task.costs.pull, task.fabric, len(task.gpus)
-    steps: list[Step] = [Local(rank=rank, duration=costs.base) for rank in range(n)]
+    steps: list[Step] = _launch(n, costs.base, staged=not end_barrier)
+    source_buffer = ("data", 0) if end_barrier else _STAGED
     ready = _barrier(task, steps, [(rank,) for rank in range(n)])
     loads: list[list[int]] = [[] for _ in range(n)]
     for target in range(n):
@@ -64,7 +70,7 @@ def lower_pull(task: Task, *, end_barrier: bool = False) -> Lowered:
                     uses=tuple((constraint, used / costs.share) for constraint, used in uses),
                     after=ready[target],
                     traversals=2,
-                    read=("data", 0),
+                    read=source_buffer,
                     write=("slot", source),
                 )
             )
@@ -77,6 +83,13 @@ def lower_pull(task: Task, *, end_barrier: bool = False) -> Lowered:
     name = "vllm-1stage" if end_barrier else "oneshot-pull"
     program = Program(name=name, ranks=n, steps=tuple(steps), capacity=task.capacity, chunks=1)
     return _lowered(task, program, "flags")
+
+
+def _launch(n: int, base: Seconds, *, staged: bool) -> list[Step]:
+    """The kernel's fixed cost on every rank; ``staged`` takes a copy of the input that the result cannot overwrite."""
+    reads: tuple[Buffer, ...] = (("data", 0),) if staged else ()
+    write = _STAGED if staged else None
+    return [Local(rank=rank, duration=base, reads=reads, write=write) for rank in range(n)]
 
 
 def _barrier(task: Task, steps: list[Step], after: list[tuple[int, ...]]) -> list[tuple[int, ...]]:

@@ -83,7 +83,7 @@ class AttentionDocument(Document):
         """The mixer at the given precisions."""
         return Attention(
             **self.model_dump(exclude={"kind", "indexer"}),
-            indexer=self.indexer and self.indexer.to_domain(precision),
+            indexer=None if self.indexer is None else self.indexer.to_domain(precision),
             precision=class_precision(precision, Module.ATTENTION),
             overrides=_overrides(precision),
         )
@@ -107,7 +107,7 @@ class MlaDocument(Document):
         """The mixer at the given precisions."""
         return Mla(
             **self.model_dump(exclude={"kind", "indexer"}),
-            indexer=self.indexer and self.indexer.to_domain(precision),
+            indexer=None if self.indexer is None else self.indexer.to_domain(precision),
             precision=class_precision(precision, Module.ATTENTION),
             overrides=_overrides(precision),
         )
@@ -131,7 +131,7 @@ class CompressedAttentionDocument(Document):
         """The mixer at the given precisions."""
         return CompressedAttention(
             **self.model_dump(exclude={"kind", "indexer"}),
-            indexer=self.indexer and self.indexer.to_domain(precision),
+            indexer=None if self.indexer is None else self.indexer.to_domain(precision),
             precision=class_precision(precision, Module.ATTENTION),
             overrides=_overrides(precision),
         )

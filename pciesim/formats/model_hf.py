@@ -1,15 +1,165 @@
-"""Published Hugging Face ``config.json`` to a model."""
+"""Published Hugging Face configs: ``config.json``, with ``hf_quant_config.json`` beside it, to a model.
+
+Nothing is downloaded: the file is read as it lies.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
 
 from pciesim.errors import InputError
-from pciesim.model import ModelSpec
+from pciesim.formats.model_hf_config import Fields, read_json
+from pciesim.formats.model_hf_families import FAMILIES, Architecture
+from pciesim.formats.model_hf_quant import Scheme, layer_precisions, model_precisions, read_scheme
+from pciesim.formats.model_yaml import ModelDocument
+from pciesim.model import ModelSpec, Precision
 
-__all__ = ["read_hf_model"]
+__all__ = ["read_hf_document", "read_hf_model"]
+
+# Fields that say nothing about sizes; any other field of an unknown architecture might.
+_HARMLESS: Final = frozenset({
+    "_name_or_path", "architectures", "attention_dropout", "auto_map", "bos_token_id", "dtype", "eos_token_id",
+    "hidden_act", "hidden_dropout", "initializer_range", "max_position_embeddings", "model_type", "pad_token_id",
+    "quantization_config", "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta", "text_config",
+    "tie_word_embeddings", "torch_dtype", "transformers_version", "use_cache", "vision_config",
+})  # fmt: skip
+_UNDERSTOOD: Final = frozenset({
+    "attention_bias", "head_dim", "hidden_size", "intermediate_size", "mlp_bias", "num_attention_heads",
+    "num_hidden_layers", "num_key_value_heads", "vocab_size",
+})  # fmt: skip
 
 
 def read_hf_model(path: Path) -> ModelSpec:
-    """Not yet."""
-    raise InputError("config.json cannot be read yet; write a model file", where=str(path))
+    """The model of a ``config.json``. Raises InputError, naming the fields that cannot be mapped."""
+    return read_hf_document(path).to_domain(source=str(path))
+
+
+def read_hf_document(path: Path, *, name: str = "") -> ModelDocument:
+    """The same as the document of a model file, ready to be written. ``name`` defaults to the folder's or file's."""
+    where = str(path)
+    data = read_json(path)
+    fields = Fields.of(data, where=where)
+    kind = str(fields.get("model_type", default=""))
+    if kind not in FAMILIES:
+        raise _unknown(fields, kind)
+    try:
+        architecture = FAMILIES[kind](fields)
+        plain = _document(fields, architecture, name or _name(path), where)
+        return _quantised(plain, fields, replace(_scheme(path, fields), folders=architecture.folders))
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        raise InputError(f"cannot be mapped: {place}: {fault['msg']}, found {fault['input']!r}", where=where) from None
+
+
+def _unknown(fields: Fields, kind: str) -> InputError:
+    unmapped = sorted(set(fields.text) - _HARMLESS - _UNDERSTOOD)
+    shown = ", ".join(unmapped[:24]) + (", ..." if len(unmapped) > 24 else "")
+    what = f"the fields that cannot be mapped are {shown}" if unmapped else "write a model file for it"
+    known = ", ".join(sorted(FAMILIES))
+    return InputError(f"model_type '{kind}' is not known: {what} (known model_types: {known})", where=fields.where)
+
+
+def _name(path: Path) -> str:
+    stem = path.stem.removesuffix("config").rstrip("_-.")
+    return stem.rpartition("--")[2] or path.resolve().parent.name
+
+
+def _document(fields: Fields, architecture: Architecture, name: str, where: str) -> ModelDocument:
+    mtp = {"modules": architecture.mtp_modules, "layers": architecture.mtp_layers} if architecture.mtp_layers else None
+    return ModelDocument.model_validate(
+        {
+            "schema": "pciesim/model/1",
+            "name": name,
+            "source": Path(where).name,
+            "notes": architecture.notes,
+            "hidden": fields.whole("hidden_size"),
+            "vocabulary": fields.whole("vocab_size"),
+            "tied_embeddings": fields.flag("tie_word_embeddings"),
+            "post_norms": architecture.post_norms,
+            "streams": architecture.streams,
+            "blocks": architecture.blocks,
+            "layers": _runs(architecture.layers),
+            "mtp": mtp,
+            "vision_parameters": _vision_parameters(fields),
+        }
+    )
+
+
+def _scheme(path: Path, fields: Fields) -> Scheme:
+    beside = path.with_name(path.name.replace("config.json", "hf_quant_config.json"))
+    if (inside := fields.get("quantization_config")) is not None:
+        if not isinstance(inside, dict):
+            raise InputError("field 'quantization_config' is not an object", where=fields.where)
+        modelopt = {"quant_method": "modelopt"} if inside.get("quant_algo") else {}
+        return read_scheme(modelopt | inside, where=fields.where)
+    if beside != path and beside.is_file():
+        return read_scheme(read_json(beside).get("quantization"), where=str(beside))
+    return Scheme()
+
+
+def _quantised(plain: ModelDocument, fields: Fields, scheme: Scheme) -> ModelDocument:
+    spec = plain.to_domain()
+    precision, note = model_precisions(spec, scheme)
+    if fields.get("expert_dtype") == "fp4" and precision.get("routed_experts") is Precision.FP8_BLOCK:
+        precision["routed_experts"] = Precision.MXFP4
+    update: dict[str, Any] = {
+        "precision": precision,
+        "notes": " ".join(part for part in (plain.notes, note) if part),
+    }
+    if plain.mtp is not None and spec.mtp is not None:
+        prefixes = ("mtp.layers.0", f"layers.{len(spec.layers)}")
+        found = layer_precisions(spec.mtp.layers, spec.hidden, prefixes, scheme)
+        if found.get("routed_experts") is Precision.FP8_BLOCK and "routed_experts" in precision:
+            found["routed_experts"] = precision["routed_experts"]
+        update["mtp"] = plain.mtp.model_copy(update={"precision": found})
+    return plain.model_copy(update=update)
+
+
+def _runs(layers: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Layers as few runs of repeated patterns: at each place, the pattern (up to 12 layers) that covers most."""
+    runs: list[dict[str, Any]] = []
+    start = 0
+    while start < len(layers):
+        period, repeat = max(
+            ((size, _repeats(layers, start, size)) for size in range(1, 13)),
+            key=lambda each: (each[0] * each[1] if each[1] > 1 else 1, -each[0]),
+        )
+        pattern = layers[start : start + period] if repeat > 1 else layers[start : start + 1]
+        if repeat == 1 and runs and runs[-1]["repeat"] == 1:
+            runs[-1]["pattern"] += pattern
+        else:
+            runs.append({"repeat": repeat, "pattern": pattern})
+        start += len(pattern) * repeat
+    return runs
+
+
+def _repeats(layers: tuple[str, ...], start: int, size: int) -> int:
+    """How often the ``size`` layers from ``start`` on come one after another."""
+    count = 1
+    while layers[start : start + size] == layers[start + count * size : start + (count + 1) * size]:
+        count += 1
+    return count if start + size <= len(layers) else 1
+
+
+def _vision_parameters(fields: Fields) -> int | None:
+    """Of a Qwen vision tower; 0 without a tower; None for a tower of another kind."""
+    vision = fields.outer.get("vision_config")
+    if not isinstance(vision, dict):
+        return 0
+    names = ("depth", "hidden_size", "intermediate_size", "out_hidden_size", "num_position_embeddings", "patch_size",
+             "temporal_patch_size", "spatial_merge_size", "in_channels")  # fmt: skip
+    sizes = [vision.get(name) for name in names]
+    if not all(isinstance(size, int) for size in sizes):
+        return None
+    depth, hidden, inner, out, positions, patch, frames, merge, channels = (int(size or 0) for size in sizes)
+    block = 4 * hidden**2 + 4 * hidden + 2 * hidden * inner + inner + hidden + 4 * hidden
+    merged = hidden * merge**2
+    merger = 2 * hidden + merged**2 + merged + merged * out + out
+    # Qwen3-VL also feeds some layers to the language model, each through a merger whose norm is over merged patches.
+    deep = len(vision.get("deepstack_visual_indexes") or ()) * (merger + 2 * merged - 2 * hidden)
+    return depth * block + channels * frames * patch**2 * hidden + hidden + positions * hidden + merger + deep

@@ -78,7 +78,7 @@ def _printed(matrix: TopologyMatrix, one: int, other: int) -> Level | None:
 
 
 def _witnessed(known: list[list[Level | None]], one: int, other: int) -> tuple[Level | None, bool]:
-    """(level, whether it is exact) from devices with known distances to both: unequal ones give it, equal ones bound it."""
+    """(level, exact?) from devices with known distances to both: unequal ones give the level, equal ones bound it."""
     exact: list[Level] = []
     bounds: list[Level] = []
     for third in range(len(known)):

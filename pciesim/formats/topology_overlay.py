@@ -89,11 +89,14 @@ class SocketLinkEntry(Document):
 
 
 class HostEntry(Document):
-    """CPU, sockets, NUMA nodes (``numa``: node to socket), memory. ``acs_redirect`` sends switch traffic via the CPU."""
+    """CPU, sockets, NUMA nodes (``numa``: node to socket), memory bandwidth of a NUMA node.
+
+    ``acs_redirect``: switches send peer traffic up through the root complex (ACS request redirect is on).
+    """
 
     cpu: str | None = None
     sockets: Annotated[int, Field(ge=1, le=8)] | None = None
-    numa: dict[Index, Socket] = {}
+    numa: dict[Index, Socket] = Field(default_factory=dict)
     memory_bandwidth: Rate | None = None
     socket_link: SocketLinkEntry = SocketLinkEntry()
     iommu: bool = False
@@ -131,8 +134,8 @@ class OverlayDocument(Document):
     notes: str = ""
     gpu: str | None = None
     link: LinkEntry = LinkEntry()
-    gpus: dict[Index, GpuEntry] = {}
-    nics: dict[Index, NicEntry] = {}
+    gpus: dict[Index, GpuEntry] = Field(default_factory=dict)
+    nics: dict[Index, NicEntry] = Field(default_factory=dict)
     switches: tuple[SwitchEntry, ...] | None = None
     quadrants: tuple[QuadrantEntry, ...] = ()
     host: HostEntry = HostEntry()

@@ -1,8 +1,8 @@
 """Kernel times: measured tables first, interpolation, borrowing and rooflines after, each named as what it is."""
 
 from pciesim.kernels.backends import Backends
-from pciesim.kernels.library import Donor, KernelLibrary
-from pciesim.kernels.tables import CurveTable, KernelTables
+from pciesim.kernels.library import KernelLibrary
+from pciesim.kernels.tables import CurveTable, Donor, KernelTables
 from pciesim.kernels.times import KernelSource, KernelTime, Spread
 
 __all__ = ["Backends", "CurveTable", "Donor", "KernelLibrary", "KernelSource", "KernelTables", "KernelTime", "Spread"]

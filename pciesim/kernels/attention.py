@@ -6,10 +6,9 @@ import math
 from dataclasses import replace
 from typing import Final
 
-from pciesim.hardware import GpuType
 from pciesim.kernels.backends import Backends
 from pciesim.kernels.roofline import achieved_bandwidth, datasheet_floor, roof, roofline_time, scaled_time
-from pciesim.kernels.tables import CurveTable, KernelTables, log_between
+from pciesim.kernels.tables import CurveTable, Donor, log_between
 from pciesim.kernels.times import KernelSource, KernelTime, Spread
 from pciesim.kernels.work import work
 from pciesim.schedule import DecodeAttention
@@ -28,36 +27,36 @@ VERIFY_TOKENS: Final = 16
 _BACKENDS: Final = ("flashinfer", "triton", "sdpa")
 
 
-def attention_time(kernel: DecodeAttention, tables: KernelTables, gpu: GpuType, backends: Backends) -> KernelTime:
+def attention_time(kernel: DecodeAttention, donor: Donor, backends: Backends) -> KernelTime:
     """Time of one attention layer on the GPU the tables were measured on.
 
     Several new tokens of one sequence (verification of drafts) read the cache once and share it as query heads of one
     KV head share it: they are looked up as that many times the heads. No table verifies this, so the range is wide.
     """
     if kernel.new_tokens > VERIFY_TOKENS:
-        return roofline_time(work(kernel), gpu, tables.constants, what="attention of a prompt chunk, no rows")
+        return roofline_time(work(kernel), donor.gpu, donor.constants, what="attention of a prompt chunk, no rows")
     if kernel.new_tokens > 1:
         merged = replace(kernel, heads=kernel.heads * kernel.new_tokens, new_tokens=1)
-        time = attention_time(merged, tables, gpu, backends)
+        time = attention_time(merged, donor, backends)
         return KernelTime.around(
             time.value, VERIFY, source=KernelSource.BORROWED, floor=time.floor,
             detail=f"{kernel.new_tokens} new tokens as {merged.heads} heads: {time.detail}",
         )  # fmt: skip
-    for name, exact in _candidates(kernel, tables, backends):
-        table = tables.table(name)
-        if table is not None and (found := _from_table(kernel, table, exact, tables, gpu)) is not None:
+    for name, exact in _candidates(kernel, donor, backends):
+        table = donor.tables.table(name)
+        if table is not None and (found := _from_table(kernel, table, exact, donor)) is not None:
             return found
     return roofline_time(
-        work(kernel), gpu, tables.constants, what=f"no attention rows for head dimension {kernel.head_dim}"
+        work(kernel), donor.gpu, donor.constants, what=f"no attention rows for head dimension {kernel.head_dim}"
     )
 
 
-def _candidates(kernel: DecodeAttention, tables: KernelTables, backends: Backends) -> list[tuple[str, bool]]:
+def _candidates(kernel: DecodeAttention, donor: Donor, backends: Backends) -> list[tuple[str, bool]]:
     """Tables by how near they are: the engine's backend first, the same window first, then other head dimensions."""
     precision = "fp8" if kernel.kv_precision.value.startswith("fp8") else kernel.kv_precision.value
     order = (backends.attention, *(each for each in _BACKENDS if each != backends.attention))
     found = []
-    for name in tables.names:
+    for name in donor.tables.names:
         folder, _, stem = name.partition("/")
         if folder != "attention":
             continue
@@ -75,27 +74,25 @@ def _candidates(kernel: DecodeAttention, tables: KernelTables, backends: Backend
     return [(name, exact) for _, name, exact in sorted(found)]
 
 
-def _from_table(
-    kernel: DecodeAttention, table: CurveTable, exact: bool, tables: KernelTables, gpu: GpuType
-) -> KernelTime | None:
+def _from_table(kernel: DecodeAttention, table: CurveTable, exact: bool, donor: Donor) -> KernelTime | None:
     heads, kv_heads = _nearest_heads(table, kernel)
     head_dim, window = (int(part) for part in table.name.split("__")[2:])
     context = min(kernel.context, kernel.window) if kernel.window and not window else kernel.context
     stored = replace(kernel, heads=heads, kv_heads=kv_heads, head_dim=head_dim, window=window, context=context)
-    cell = _cell(table, stored, tables, gpu)
+    cell = _cell(table, stored, donor)
     if cell is None:
         return None
     seconds, measured = cell
     # The cache of one layer is gone from L2 when the next step reads it; the benchmark's was not.
     small = table.curve(heads, kv_heads, _least_batch(table, heads, kv_heads))
-    launch = small.seconds[0] if small is not None else tables.constants.launch
-    cold = launch + work(stored).weights / achieved_bandwidth(gpu, tables.constants)
-    in_l2 = work(stored).weights < gpu.l2 and cold > seconds
+    launch = small.seconds[0] if small is not None else donor.constants.launch
+    cold = launch + work(stored).weights / achieved_bandwidth(donor.gpu, donor.constants)
+    in_l2 = work(stored).weights < donor.gpu.l2 and cold > seconds
     detail = f"{table.name}, {heads}/{kv_heads} heads"
     if in_l2:
         detail += f", row {format_seconds(seconds)} read its cache from L2: launch + bytes from device memory"
     value = cold if in_l2 else seconds
-    floor = datasheet_floor(work(kernel), gpu)
+    floor = datasheet_floor(work(kernel), donor.gpu)
     same = exact and (heads, kv_heads) == (kernel.heads, kernel.kv_heads)
     if same and measured and not in_l2:
         return KernelTime.around(value, MEASURED, source=KernelSource.MEASURED, detail=detail, floor=floor)
@@ -103,8 +100,9 @@ def _from_table(
         low = min(seconds, value) if in_l2 else value
         time = KernelTime.around(value, CELL, source=KernelSource.INTERPOLATED, detail=detail, floor=floor)
         return replace(time, low=max(min(time.low, low), floor))
-    constants = tables.constants
-    value, low, high = scaled_time(value, roof(work(stored), gpu, constants), roof(work(kernel), gpu, constants))
+    constants = donor.constants
+    from_roof, to_roof = (roof(work(each), donor.gpu, constants) for each in (stored, kernel))
+    value, low, high = scaled_time(value, from_roof, to_roof)
     source = KernelSource.INTERPOLATED if exact and kv_heads == kernel.kv_heads else KernelSource.BORROWED
     spread = CELL if source is KernelSource.INTERPOLATED else BORROWED
     return KernelTime(
@@ -129,30 +127,26 @@ def _least_batch(table: CurveTable, heads: int, kv_heads: int) -> int:
     return min(int(key[2]) for key in table.lines if key[:2] == (str(heads), str(kv_heads)))
 
 
-def _cell(
-    table: CurveTable, kernel: DecodeAttention, tables: KernelTables, gpu: GpuType
-) -> tuple[Seconds, bool] | None:
+def _cell(table: CurveTable, kernel: DecodeAttention, donor: Donor) -> tuple[Seconds, bool] | None:
     """(seconds, whether a row is exactly here), interpolated over batch and context."""
     curve = table.curve(kernel.heads, kernel.kv_heads, kernel.batch)
     if curve is not None:
-        return _along_context(table, kernel, tables, gpu), curve.measured(kernel.context)
-    batches = sorted(
-        int(key[2]) for key in table.lines if key[:2] == (str(kernel.heads), str(kernel.kv_heads))
-    )
+        return _along_context(table, kernel, donor), curve.measured(kernel.context)
+    batches = sorted(int(key[2]) for key in table.lines if key[:2] == (str(kernel.heads), str(kernel.kv_heads)))
     if not batches:
         return None
     below = max((each for each in batches if each < kernel.batch), default=batches[0])
     above = min((each for each in batches if each > kernel.batch), default=batches[-1])
-    low = _along_context(table, replace(kernel, batch=below), tables, gpu)
-    high = _along_context(table, replace(kernel, batch=above), tables, gpu)
+    low = _along_context(table, replace(kernel, batch=below), donor)
+    high = _along_context(table, replace(kernel, batch=above), donor)
     value = log_between(kernel.batch, below, low, above, high)
     if not batches[0] <= kernel.batch <= batches[-1]:
         edge = replace(kernel, batch=below if kernel.batch > batches[-1] else above)
-        value += (work(kernel).weights - work(edge).weights) / achieved_bandwidth(gpu, tables.constants)
+        value += (work(kernel).weights - work(edge).weights) / achieved_bandwidth(donor.gpu, donor.constants)
     return value, False
 
 
-def _along_context(table: CurveTable, kernel: DecodeAttention, tables: KernelTables, gpu: GpuType) -> Seconds:
+def _along_context(table: CurveTable, kernel: DecodeAttention, donor: Donor) -> Seconds:
     """Along the context of one measured batch; past its end by the bytes that are added."""
     curve = table.curve(kernel.heads, kernel.kv_heads, kernel.batch)
     if curve is None:
@@ -161,4 +155,4 @@ def _along_context(table: CurveTable, kernel: DecodeAttention, tables: KernelTab
         return curve.at(kernel.context)
     edge = replace(kernel, context=int(curve.points[-1]))
     added = work(kernel).weights - work(edge).weights
-    return curve.seconds[-1] + added / achieved_bandwidth(gpu, tables.constants)
+    return curve.seconds[-1] + added / achieved_bandwidth(donor.gpu, donor.constants)

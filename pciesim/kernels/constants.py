@@ -28,13 +28,15 @@ class KernelConstants:
 
     ``bandwidth_fraction``: achieved over datasheet memory bandwidth of a large GEMM's weights. ``flops_fraction``: the
     same for dense tensor FLOP/s by precision. ``launch``: what a cold kernel costs beyond its bytes. ``l2_rate``:
-    bytes of activations per second over the datasheet memory bandwidth, when they come from L2. ``gap``: what a
-    dependent kernel of a step costs beyond its stand-alone time in a graph. ``small``: kernels by kind.
+    bytes of activations per second over the datasheet memory bandwidth, when they come from L2. ``l2_resident``: GEMM
+    weights below this share of the L2 stayed there while the benchmark repeated the kernel. ``gap``: what a dependent
+    kernel of a step costs beyond its stand-alone time in a graph. ``small``: kernels by kind.
     """
 
     bandwidth_fraction: float
     flops_fraction: Mapping[str, float]
     launch: Seconds
     l2_rate: float
+    l2_resident: float
     gap: SmallKernel
     small: Mapping[str, SmallKernel]

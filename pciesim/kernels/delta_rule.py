@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pciesim.hardware import GpuType
 from pciesim.kernels.roofline import achieved_bandwidth, datasheet_floor, roofline_time
-from pciesim.kernels.tables import CurveTable, KernelTables
+from pciesim.kernels.tables import CurveTable, Donor
 from pciesim.kernels.times import KernelSource, KernelTime, Spread
 from pciesim.kernels.work import work
 from pciesim.schedule import DeltaRule
@@ -24,7 +23,7 @@ _HEAD: Final = 128  # key and value dimension of every measured head
 _VERIFY_TOKENS: Final = 16
 
 
-def delta_rule_time(kernel: DeltaRule, tables: KernelTables, gpu: GpuType) -> KernelTime:
+def delta_rule_time(kernel: DeltaRule, donor: Donor) -> KernelTime:
     """Time of both kernels of one layer on the GPU the tables were measured on.
 
     Decode adds the rows of the convolution update and of the packed recurrent kernel. Verification of drafts keeps a
@@ -33,15 +32,13 @@ def delta_rule_time(kernel: DeltaRule, tables: KernelTables, gpu: GpuType) -> Ke
     """
     prompt = kernel.new_tokens > _VERIFY_TOKENS
     names = ("conv_prefill", "chunk_prefill") if prompt else ("conv_decode", "recurrent_decode")
-    conv, recurrent = (tables.table(f"delta_rule/{name}") for name in names)
+    conv, recurrent = (donor.tables.table(f"delta_rule/{name}") for name in names)
     if conv is None or recurrent is None:
-        return roofline_time(work(kernel), gpu, tables.constants, what="no gated delta rule rows")
-    return _prompt(kernel, conv, recurrent, gpu) if prompt else _decode(kernel, conv, recurrent, tables, gpu)
+        return roofline_time(work(kernel), donor.gpu, donor.constants, what="no gated delta rule rows")
+    return _prompt(kernel, conv, recurrent, donor) if prompt else _decode(kernel, conv, recurrent, donor)
 
 
-def _decode(
-    kernel: DeltaRule, conv: CurveTable, recurrent: CurveTable, tables: KernelTables, gpu: GpuType
-) -> KernelTime:
+def _decode(kernel: DeltaRule, conv: CurveTable, recurrent: CurveTable, donor: Donor) -> KernelTime:
     key_heads, value_heads, scale = _heads(recurrent, kernel)
     # The recurrent kernel's time depends on batch x heads only (8 heads at 16 = 64 at 2, within 1 %).
     load = kernel.batch * scale * (1 + kernel.new_tokens) / 2
@@ -53,13 +50,13 @@ def _decode(
     launch = curve.seconds[0]
     row = curve.at(load) if load <= curve.points[-1] else curve.seconds[-1] * load / curve.points[-1]
     conv_row = conv_curve.at(conv_load)
-    cold = launch + state.weights / achieved_bandwidth(gpu, tables.constants)
+    cold = launch + state.weights / achieved_bandwidth(donor.gpu, donor.constants)
     value = max(row, cold) + conv_row
     measured = load == kernel.batch and curve.measured(load) and conv_curve.measured(load)
     detail = f"{conv.name} + {recurrent.name}, {key_heads}/{value_heads} heads"
     if cold > row:
         detail += ", state from device memory"
-    floor = datasheet_floor(state, gpu)
+    floor = datasheet_floor(state, donor.gpu)
     if (kernel.key_dim, kernel.value_dim) != (_HEAD, _HEAD):
         spread, source, detail = BORROWED, KernelSource.BORROWED, f"{detail}, by bytes of the state"
     elif kernel.new_tokens > 1:
@@ -73,7 +70,7 @@ def _decode(
     return KernelTime.around(value, spread, source=source, detail=detail, floor=floor)
 
 
-def _prompt(kernel: DeltaRule, conv: CurveTable, chunk: CurveTable, gpu: GpuType) -> KernelTime:
+def _prompt(kernel: DeltaRule, conv: CurveTable, chunk: CurveTable, donor: Donor) -> KernelTime:
     key_heads, value_heads, scale = _heads(chunk, kernel)
     batches = sorted(int(key[2]) for key in chunk.lines if key[:2] == (str(key_heads), str(value_heads)))
     batch = max((each for each in batches if each <= kernel.batch), default=batches[0])
@@ -83,7 +80,7 @@ def _prompt(kernel: DeltaRule, conv: CurveTable, chunk: CurveTable, gpu: GpuType
     return KernelTime.around(
         total, BETWEEN if scale == 1 else BORROWED,
         source=KernelSource.INTERPOLATED if scale == 1 else KernelSource.BORROWED,
-        detail=detail, floor=datasheet_floor(work(kernel), gpu),
+        detail=detail, floor=datasheet_floor(work(kernel), donor.gpu),
     )  # fmt: skip
 
 

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pciesim.hardware import GpuType
 from pciesim.kernels.backends import Backends
 from pciesim.kernels.roofline import achieved_bandwidth, datasheet_floor, roof, roofline_time, scaled_time
-from pciesim.kernels.tables import Curve, CurveTable, KernelTables
+from pciesim.kernels.tables import Curve, CurveTable, Donor
 from pciesim.kernels.times import KernelSource, KernelTime, Spread
 from pciesim.kernels.work import work
+from pciesim.model import Precision
 from pciesim.schedule import RoutedExperts
 from pciesim.units import Seconds
 
-__all__ = ["expert_tables", "experts_time"]
+__all__ = ["experts_time"]
 
 # Half-widths from the held-out errors in docs/kernels.md (90th percentile, rounded up). ``ENGINE``: another engine's
 # rows of the same kernel family and shape. ``SHAPE``: the nearest shape's rows, scaled.
@@ -45,27 +45,22 @@ class _Candidate:
     rank: int
 
 
-def expert_tables(tables: KernelTables, precision: str, backends: Backends) -> tuple[str, ...]:
-    """Names of the tables of a precision, nearest to the engine's backend first."""
-    return tuple(candidate.table for candidate in _candidates(tables, precision, backends))
-
-
-def experts_time(kernel: RoutedExperts, tables: KernelTables, gpu: GpuType, backends: Backends) -> KernelTime:
+def experts_time(kernel: RoutedExperts, donor: Donor, backends: Backends) -> KernelTime:
     """Time of one layer's routed experts on the GPU the tables were measured on."""
     precision = kernel.precision.value
-    for candidate in _candidates(tables, precision, backends):
-        if (found := _same_shape(kernel, candidate, tables, gpu, backends)) is not None:
+    for candidate in _candidates(donor, precision, backends):
+        if (found := _same_shape(kernel, candidate, donor, backends)) is not None:
             return found
     for stored in (precision, *_STANDS_IN.get(precision, ())):
-        for candidate in _candidates(tables, stored, backends):
-            if (found := _nearest_shape(kernel, stored, candidate, tables, gpu, backends)) is not None:
+        for candidate in _candidates(donor, stored, backends):
+            if (found := _nearest_shape(kernel, Precision(stored), candidate, donor, backends)) is not None:
                 return found
-    return roofline_time(work(kernel, backends.routing), gpu, tables.constants, what="no routed-expert rows")
+    return roofline_time(work(kernel, backends.routing), donor.gpu, donor.constants, what="no routed-expert rows")
 
 
-def _candidates(tables: KernelTables, precision: str, backends: Backends) -> list[_Candidate]:
+def _candidates(donor: Donor, precision: str, backends: Backends) -> list[_Candidate]:
     found = []
-    for name in tables.names:
+    for name in donor.tables.names:
         folder, _, stem = name.partition("/")
         if folder != "moe":
             continue
@@ -81,15 +76,13 @@ def _candidates(tables: KernelTables, precision: str, backends: Backends) -> lis
     return sorted(found, key=lambda each: (each.rank, order.get(each.engine, 2), each.table))
 
 
-def _same_shape(
-    kernel: RoutedExperts, candidate: _Candidate, tables: KernelTables, gpu: GpuType, backends: Backends
-) -> KernelTime | None:
-    table = tables.table(candidate.table)
+def _same_shape(kernel: RoutedExperts, candidate: _Candidate, donor: Donor, backends: Backends) -> KernelTime | None:
+    table = donor.tables.table(candidate.table)
     shape = (kernel.hidden, kernel.intermediate, kernel.top_k, kernel.experts, kernel.tp, kernel.ep)
     curve = table.curve(*shape, backends.routing) if table is not None else None
     if curve is None:
         return None
-    value, inside = _along_tokens(curve, kernel, tables, gpu, backends)
+    value, inside = _along_tokens(curve, kernel, donor, backends)
     measured = curve.measured(kernel.tokens)
     detail = f"{candidate.table}, {backends.routing}"
     if not inside:
@@ -102,34 +95,31 @@ def _same_shape(
         spread = ENGINE if candidate.rank == 1 else BACKEND
         source = KernelSource.BORROWED
         detail += f" standing in for {backends.engine} {backends.experts}"
-    floor = datasheet_floor(work(kernel, backends.routing), gpu)
+    floor = datasheet_floor(work(kernel, backends.routing), donor.gpu)
     return KernelTime.around(value, spread, source=source, detail=detail, floor=floor)
 
 
-def _along_tokens(
-    curve: Curve, kernel: RoutedExperts, tables: KernelTables, gpu: GpuType, backends: Backends
-) -> tuple[Seconds, bool]:
+def _along_tokens(curve: Curve, kernel: RoutedExperts, donor: Donor, backends: Backends) -> tuple[Seconds, bool]:
     """Between measured token counts; beyond them scaled by the roofline. Never faster than the weights arrive."""
-    constants = tables.constants
+    constants = donor.constants
     wanted = work(kernel, backends.routing)
-    arrival = wanted.weights / achieved_bandwidth(gpu, constants)
+    arrival = wanted.weights / achieved_bandwidth(donor.gpu, constants)
     if curve.covers(kernel.tokens):
         return max(curve.at(kernel.tokens), arrival), True
     edge = int(min(max(kernel.tokens, curve.points[0]), curve.points[-1]))
-    at_edge = roof(work(replace(kernel, tokens=edge), backends.routing), gpu, constants)
-    return max(curve.at(edge) * roof(wanted, gpu, constants) / at_edge, arrival), False
+    at_edge = roof(work(replace(kernel, tokens=edge), backends.routing), donor.gpu, constants)
+    return max(curve.at(edge) * roof(wanted, donor.gpu, constants) / at_edge, arrival), False
 
 
 def _nearest_shape(
     kernel: RoutedExperts,
-    stored: str,
+    stored: Precision,
     candidate: _Candidate,
-    tables: KernelTables,
-    gpu: GpuType,
+    donor: Donor,
     backends: Backends,
 ) -> KernelTime | None:
     """Rows of the nearest local shape (hidden, width per rank, experts per rank, top_k), scaled by the rooflines."""
-    table = tables.table(candidate.table)
+    table = donor.tables.table(candidate.table)
     if table is None:
         return None
     best: tuple[float, RoutedExperts, Curve] | None = None
@@ -145,20 +135,20 @@ def _nearest_shape(
     if best is None:
         return None
     distance, shape, curve = best
-    stored_shape = replace(shape, precision=type(kernel.precision)(stored))
-    seconds, _ = _along_tokens(curve, stored_shape, tables, gpu, backends)
-    constants = tables.constants
+    stored_shape = replace(shape, precision=stored)
+    seconds, _ = _along_tokens(curve, stored_shape, donor, backends)
+    constants = donor.constants
     value, low, high = scaled_time(
         seconds,
-        roof(work(stored_shape, backends.routing), gpu, constants),
-        roof(work(kernel, backends.routing), gpu, constants),
+        roof(work(stored_shape, backends.routing), donor.gpu, constants),
+        roof(work(kernel, backends.routing), donor.gpu, constants),
     )
-    extra = BACKEND if candidate.rank > 1 or stored != kernel.precision.value else SHAPE
+    extra = BACKEND if candidate.rank > 1 or stored is not kernel.precision else SHAPE
     detail = (
         f"{candidate.table}, {backends.routing}: rows of hidden {shape.hidden}, width {shape.intermediate}/{shape.tp}, "
         f"{shape.top_k} of {shape.experts}/{shape.ep}, scaled by roofline"
     )
-    floor = datasheet_floor(work(kernel, backends.routing), gpu)
+    floor = datasheet_floor(work(kernel, backends.routing), donor.gpu)
     return KernelTime(
         value=max(value, floor), low=max(low * (1 - extra.below), floor), high=max(high * (1 + extra.above), floor),
         source=KernelSource.BORROWED, detail=detail, floor=floor,

@@ -8,9 +8,8 @@ from dataclasses import replace
 from itertools import product
 from typing import Final
 
-from pciesim.hardware import GpuType
-from pciesim.kernels.roofline import cold_time, datasheet_floor, roof, roofline_time,
-from pciesim.kernels.tables import CurveTable, KernelTables
+from pciesim.kernels.roofline import cold_time, datasheet_floor, roof, roofline_time
+from pciesim.kernels.tables import CurveTable, Donor, log_between
 from pciesim.kernels.times import KernelSource, KernelTime, Spread
 from pciesim.kernels.work import work
 from pciesim.schedule import Gemm
@@ -22,6 +21,7 @@ __all__ = ["gemm_time"]
 # of equal kernels is 3 %; the rest is the spread of the line that stands for cold weights (6 % at the 90th percentile).
 MEASURED: Final = Spread(below=0.06, above=0.06)
 COLD: Final = Spread(below=0.15, above=0.12)
+ROWS: Final = Spread(below=0.08, above=0.08)
 GRID: Final = Spread(below=0.14, above=0.14)
 SCATTERED: Final = Spread(below=0.30, above=0.35)
 BEYOND: Final = Spread(below=0.20, above=0.25)
@@ -33,118 +33,131 @@ NEIGHBOURS: Final = 4
 _STANDS_IN: Final = {"fp8_block": "fp8"}
 
 
-def gemm_time(kernel: Gemm, tables: KernelTables, gpu: GpuType) -> KernelTime:
+def gemm_time(kernel: Gemm, donor: Donor) -> KernelTime:
     """Time of one dense GEMM on the GPU the tables were measured on. Shapes without rows end in a roofline."""
     precision = kernel.precision.value
-    table = tables.table(f"gemm/{precision}")
+    table = donor.tables.table(f"gemm/{precision}")
     if table is None and (stand_in := _STANDS_IN.get(precision)) is not None:
-        table = tables.table(f"gemm/{stand_in}")
+        table = donor.tables.table(f"gemm/{stand_in}")
         if table is not None:
-            return _restated(_from_table(kernel, table, tables, gpu), f"{stand_in} rows")
+            return _restated(_from_table(kernel, table, donor), f"{stand_in} rows")
     if table is None:
-        return _weight_only(kernel, tables, gpu)
-    return _from_table(kernel, table, tables, gpu)
+        return _weight_only(kernel, donor)
+    return _from_table(kernel, table, donor)
 
 
-def _from_table(kernel: Gemm, table: CurveTable, tables: KernelTables, gpu: GpuType) -> KernelTime:
+def _from_table(kernel: Gemm, table: CurveTable, donor: Donor) -> KernelTime:
     largest = int(table.points[-1])
     if kernel.m > largest:
-        return _many_rows(kernel, largest, table, tables, gpu)
-    constants = tables.constants
-    floor = datasheet_floor(work(kernel), gpu)
-    row = _cell(table, kernel.m, kernel.n, kernel.k)
-    if row is not None:
-        curve = table.curve(kernel.n, kernel.k)
-        measured = curve is not None and curve.measured(kernel.m)
-        cold = cold_time(work(kernel), gpu, constants)
-        if _fits_l2(kernel, gpu) and cold > row and kernel.m <= _MEMORY_BOUND:
-            # The plain bound (bytes at achieved bandwidth, no launch) is the optimistic end.
-            low = max(row, cold - constants.launch)
-            detail = (
-                f"{table.name} row {format_seconds(row)} read its weights from L2; "
-                f"{format_seconds(constants.launch)} + bytes from device memory"
-            )
-            return KernelTime(
-                value=cold, low=max(low * (1 - 0.03), floor), high=cold * (1 + COLD.above),
-                source=KernelSource.INTERPOLATED, detail=detail, floor=floor,
-            )  # fmt: skip
-        if measured:
-            return KernelTime.around(
-                row, MEASURED, source=KernelSource.MEASURED, detail=f"{table.name} row", floor=floor
-            )
-        return KernelTime.around(
-            row, GRID, source=KernelSource.INTERPOLATED, detail=f"{table.name} between m rows", floor=floor
+        return _many_rows(kernel, largest, table, donor)
+    row = _row(table, kernel)
+    return _between(kernel, table, donor) if row is None else _at_shape(kernel, row, table, donor)
+
+
+def _at_shape(kernel: Gemm, row: Seconds, table: CurveTable, donor: Donor) -> KernelTime:
+    """The row of a measured (n, k), or what it would be with its weights in device memory."""
+    floor = datasheet_floor(work(kernel), donor.gpu)
+    cold = _cold(kernel, donor)
+    if cold > row:
+        # The plain bound (bytes at achieved bandwidth, no launch) is the optimistic end.
+        low = max(row, cold - donor.constants.launch)
+        detail = (
+            f"{table.name} row {format_seconds(row)} read its weights from L2; "
+            f"{format_seconds(donor.constants.launch)} + bytes from device memory"
         )
+        return KernelTime(
+            value=max(cold, floor), low=max(low * (1 - COLD.below), floor), high=cold * (1 + COLD.above),
+            source=KernelSource.INTERPOLATED, detail=detail, floor=floor,
+        )  # fmt: skip
+    curve = table.curve(kernel.n, kernel.k)
+    if curve is not None and curve.measured(kernel.m):
+        return KernelTime.around(row, MEASURED, source=KernelSource.MEASURED, detail=f"{table.name} row", floor=floor)
+    detail = f"{table.name} between m rows"
+    return KernelTime.around(row, ROWS, source=KernelSource.INTERPOLATED, detail=detail, floor=floor)
+
+
+def _between(kernel: Gemm, table: CurveTable, donor: Donor) -> KernelTime:
+    """Between the four measured (n, k) around a shape; beyond the grid its edge scaled by the roofline."""
     n0, n1, n_inside = _bracket(table.values(0), kernel.n)
     k0, k1, k_inside = _bracket(table.values(1), kernel.k)
-    corners = {(n, k): _cold_cell(table, kernel.m, n, k, kernel, tables, gpu) for n, k in product((n0, n1), (k0, k1))}
-    if any(corner is None for corner in corners.values()):
-        return _scattered(kernel, table, tables, gpu)
-    known = {shape: seconds for shape, seconds in corners.items() if seconds is not None}
-    along_n = [_power(kernel.n, n0, known[n0, k], n1, known[n1, k]) for k in (k0, k1)]
-    value = _power(kernel.k, k0, along_n[0], k1, along_n[1])
+    corners: dict[tuple[int, int], Seconds] = {}
+    for n, k in product((n0, n1), (k0, k1)):
+        corner = replace(kernel, n=n, k=k)
+        row = _row(table, corner)
+        if row is None:
+            return _scattered(kernel, table, donor)
+        corners[n, k] = max(row, _cold(corner, donor))
+    along_n = [log_between(kernel.n, n0, corners[n0, k], n1, corners[n1, k]) for k in (k0, k1)]
+    value = log_between(kernel.k, k0, along_n[0], k1, along_n[1])
+    floor = datasheet_floor(work(kernel), donor.gpu)
     if n_inside and k_inside:
         detail = f"{table.name} between n {n0}, {n1} and k {k0}, {k1}"
         return KernelTime.around(value, GRID, source=KernelSource.INTERPOLATED, detail=detail, floor=floor)
     edge = replace(kernel, n=min(max(kernel.n, n0), n1), k=min(max(kernel.k, k0), k1))
-    value = _rescaled(value, edge, kernel, tables, gpu)
+    value = _rescaled(value, edge, kernel, donor)
     detail = f"{table.name} edge n {edge.n}, k {edge.k}, scaled by roofline"
     return KernelTime.around(value, BEYOND, source=KernelSource.INTERPOLATED, detail=detail, floor=floor)
 
 
-def _many_rows(kernel: Gemm, largest: int, table: CurveTable, tables: KernelTables, gpu: GpuType) -> KernelTime:
+def _many_rows(kernel: Gemm, largest: int, table: CurveTable, donor: Donor) -> KernelTime:
     """More rows than the table has: the same FLOP and output tiles with ``largest`` rows and wider outputs.
 
     At the last measured m these GEMMs are bound by compute, so the weights that widening adds cost nothing.
     """
-    constants = tables.constants
-    at_largest = _from_table(replace(kernel, m=largest), table, tables, gpu)
+    constants = donor.constants
+    at_largest = _from_table(replace(kernel, m=largest), table, donor)
     linear = at_largest.value * kernel.m / largest
     wide = replace(kernel, m=largest, n=math.ceil(kernel.n * kernel.m / largest))
     widest = table.values(0)[-1]
     if wide.n <= widest:
-        widened = _from_table(wide, table, tables, gpu).value
+        widened = _from_table(wide, table, donor).value
     else:
-        at_edge = _from_table(replace(wide, n=widest), table, tables, gpu).value
+        at_edge = _from_table(replace(wide, n=widest), table, donor).value
         widened = at_edge * wide.n / widest
-    compute = roof(work(kernel), gpu, constants)
+    compute = roof(work(kernel), donor.gpu, constants)
     value = max(min(widened, linear), compute)
     detail = f"{table.name} at m {largest} with outputs widened {kernel.m / largest:.3g}-fold (equal FLOP)"
     return KernelTime(
         value=value, low=min(compute, value) * 0.9, high=max(linear, value) * 1.1, source=KernelSource.BORROWED,
-        detail=detail, floor=datasheet_floor(work(kernel), gpu),
+        detail=detail, floor=datasheet_floor(work(kernel), donor.gpu),
     )  # fmt: skip
 
 
-def _scattered(kernel: Gemm, table: CurveTable, tables: KernelTables, gpu: GpuType) -> KernelTime:
+def _scattered(kernel: Gemm, table: CurveTable, donor: Donor) -> KernelTime:
     """Shapes that form no grid: the ratio to the roofline of the nearest shapes, weighted by distance."""
     near = sorted((_distance(kernel, int(key[0]), int(key[1])), int(key[0]), int(key[1])) for key in table.lines)
     total = weighted = 0.0
     used: list[str] = []
     for distance, n, k in near[:NEIGHBOURS]:
-        seconds = _cold_cell(table, kernel.m, n, k, kernel, tables, gpu)
-        if seconds is None:
+        near_shape = replace(kernel, n=n, k=k)
+        row = _row(table, near_shape)
+        if row is None:
             continue
+        seconds = max(row, _cold(near_shape, donor))
         weight = 1.0 / (distance**2 + 1e-6)
         total += weight
-        weighted += weight * math.log(seconds / roof(work(replace(kernel, n=n, k=k)), gpu, tables.constants))
+        weighted += weight * math.log(seconds / roof(work(near_shape), donor.gpu, donor.constants))
         used.append(f"{n}x{k}")
-    value = math.exp(weighted / total) * roof(work(kernel), gpu, tables.constants)
+    value = math.exp(weighted / total) * roof(work(kernel), donor.gpu, donor.constants)
     detail = f"{table.name}: ratio to roofline of n x k {', '.join(used)}"
     return KernelTime.around(
-        value, SCATTERED, source=KernelSource.INTERPOLATED, detail=detail, floor=datasheet_floor(work(kernel), gpu)
+        value,
+        SCATTERED,
+        source=KernelSource.INTERPOLATED,
+        detail=detail,
+        floor=datasheet_floor(work(kernel), donor.gpu),
     )
 
 
-def _weight_only(kernel: Gemm, tables: KernelTables, gpu: GpuType) -> KernelTime:
+def _weight_only(kernel: Gemm, donor: Donor) -> KernelTime:
     """A precision without rows (INT4, MXFP4, FP32): the roofline, and not below the bf16 row of a tiny output."""
-    table = tables.table("gemm/bf16")
+    table = donor.tables.table("gemm/bf16")
     least = 0.0
     if table is not None:
         narrow = table.values(0)[0]
-        least = _from_table(replace(kernel, n=narrow, m=min(kernel.m, int(table.points[-1]))), table, tables, gpu).value
+        least = _from_table(replace(kernel, n=narrow, m=min(kernel.m, int(table.points[-1]))), table, donor).value
     return roofline_time(
-        work(kernel), gpu, tables.constants, what=f"no {kernel.precision.value} GEMM rows", least=least
+        work(kernel), donor.gpu, donor.constants, what=f"no {kernel.precision.value} GEMM rows", least=least
     )
 
 
@@ -152,25 +165,17 @@ def _weight_only(kernel: Gemm, tables: KernelTables, gpu: GpuType) -> KernelTime
 _MEMORY_BOUND: Final = 64
 
 
-def _fits_l2(kernel: Gemm, gpu: GpuType) -> bool:
-    return work(kernel).weights < gpu.l2
+def _row(table: CurveTable, kernel: Gemm) -> Seconds | None:
+    curve = table.curve(kernel.n, kernel.k)
+    return curve.at(kernel.m) if curve is not None and curve.covers(kernel.m) else None
 
 
-def _cell(table: CurveTable, m: int, n: int, k: int) -> Seconds | None:
-    curve = table.curve(n, k)
-    return curve.at(m) if curve is not None and curve.covers(m) else None
-
-
-def _cold_cell(
-    table: CurveTable, m: int, n: int, k: int, kernel: Gemm, tables: KernelTables, gpu: GpuType
-) -> Seconds | None:
-    row = _cell(table, m, n, k)
-    if row is None:
-        return None
-    shape = replace(kernel, m=m, n=n, k=k)
-    if m <= _MEMORY_BOUND and _fits_l2(shape, gpu):
-        return max(row, cold_time(work(shape), gpu, tables.constants))
-    return row
+def _cold(kernel: Gemm, donor: Donor) -> Seconds:
+    """Time with weights from device memory where the benchmark may have had them in L2, else 0."""
+    weights = work(kernel).weights
+    if kernel.m > _MEMORY_BOUND or weights >= donor.constants.l2_resident * donor.gpu.l2:
+        return 0.0
+    return cold_time(work(kernel), donor.gpu, donor.constants)
 
 
 def _bracket(grid: tuple[int, ...], value: int) -> tuple[int, int, bool]:
@@ -185,18 +190,11 @@ def _bracket(grid: tuple[int, ...], value: int) -> tuple[int, int, bool]:
     return grid[index - 1], grid[index], True
 
 
-def _power(x: float, x0: float, y0: float, x1: float, y1: float) -> float:
-    if x0 == x1:
-        return y0
-    weight = math.log(x / x0) / math.log(x1 / x0)
-    return math.exp((1 - weight) * math.log(y0) + weight * math.log(y1))
-
-
-def _rescaled(seconds: Seconds, edge: Gemm, kernel: Gemm, tables: KernelTables, gpu: GpuType) -> Seconds:
+def _rescaled(seconds: Seconds, edge: Gemm, kernel: Gemm, donor: Donor) -> Seconds:
     """Beyond the grid: large shapes by bytes or FLOP, shapes below the grid keep its smallest time."""
     if kernel.n <= edge.n and kernel.k <= edge.k:
         return seconds
-    ratio = roof(work(kernel), gpu, tables.constants) / roof(work(edge), gpu, tables.constants)
+    ratio = roof(work(kernel), donor.gpu, donor.constants) / roof(work(edge), donor.gpu, donor.constants)
     return seconds * ratio
 
 

@@ -14,20 +14,12 @@ from pciesim.kernels.experts import experts_time
 from pciesim.kernels.gemm import gemm_time
 from pciesim.kernels.roofline import datasheet_floor, roof, scaled_time
 from pciesim.kernels.small import small_time
-from pciesim.kernels.tables import KernelTables
+from pciesim.kernels.tables import Donor
 from pciesim.kernels.times import KernelSource, KernelTime
 from pciesim.kernels.work import work
 from pciesim.schedule import DecodeAttention, DeltaRule, Elementwise, Gemm, Host, Kernel, RoutedExperts
 
-__all__ = ["Donor", "KernelLibrary"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Donor:
-    """A GPU with measured kernels."""
-
-    gpu: GpuType
-    tables: KernelTables
+__all__ = ["KernelLibrary"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,8 +46,8 @@ class KernelLibrary:
     def gap(self) -> KernelTime:
         """What a kernel of a step costs beyond its stand-alone time, per kernel."""
         donor = self.donors[0]
-        gap = donor.tables.constants.gap
-        source = gap.source if donor.gpu.key == self.gpu.key else KernelSource.BORROWED
+        gap = donor.constants.gap
+        source = gap.source if donor.gpu.key == self.gpu.key else _lent(gap.source)
         return KernelTime(value=gap.value, low=gap.low, high=gap.high, source=source, detail=gap.detail, floor=0.0)
 
     def _look_up(self, kernel: Kernel) -> KernelTime:
@@ -65,47 +57,48 @@ class KernelLibrary:
         # Rows of a second GPU beat a roofline of the first.
         if answers[0][1].source is KernelSource.ROOFLINE:
             answers += [(donor, _on_donor(kernel, donor, self.backends)) for donor in self.donors[1:]]
-        donor, time = next(
-            (answer for answer in answers if answer[1].source is not KernelSource.ROOFLINE), answers[0]
-        )
+        donor, time = next((answer for answer in answers if answer[1].source is not KernelSource.ROOFLINE), answers[0])
         return time if donor.gpu.key == self.gpu.key else self._borrowed(kernel, time, donor)
 
     def _borrowed(self, kernel: Kernel, time: KernelTime, donor: Donor) -> KernelTime:
         """Another GPU's time, scaled by the rooflines of the two GPUs."""
         if isinstance(kernel, Elementwise | Host):
-            source = time.source if time.source is KernelSource.ASSUMED else KernelSource.BORROWED
             return KernelTime(
-                value=time.value, low=time.low * 0.8, high=time.high * 1.3, source=source,
+                value=time.value, low=time.low * 0.8, high=time.high * 1.3,
+                source=_lent(time.source),
                 detail=f"as on {donor.gpu.key}: {time.detail}", floor=0.0,
             )  # fmt: skip
         needs = work(kernel, self.backends.routing)
-        there = roof(needs, donor.gpu, donor.tables.constants)
-        here = roof(needs, self.gpu, donor.tables.constants)
+        there = roof(needs, donor.gpu, donor.constants)
+        here = roof(needs, self.gpu, donor.constants)
         floor = datasheet_floor(needs, self.gpu)
         value, least, most = scaled_time(time.value, there, here)
-        source = KernelSource.ROOFLINE if time.source is KernelSource.ROOFLINE else KernelSource.BORROWED
         return KernelTime(
             value=max(value, floor),
             low=max(least * time.low / time.value * 0.85, floor),
             high=max(most * time.high / time.value * 1.25, floor),
-            source=source,
+            source=_lent(time.source),
             detail=f"{donor.gpu.key} scaled by roofline x{here / there:.2f}: {time.detail}",
             floor=floor,
         )
 
 
+def _lent(source: KernelSource) -> KernelSource:
+    """A measurement of another GPU is borrowed; what was never measured stays what it is."""
+    return source if source in (KernelSource.ROOFLINE, KernelSource.ASSUMED) else KernelSource.BORROWED
+
+
 def _on_donor(kernel: Kernel, donor: Donor, backends: Backends) -> KernelTime:
-    tables, gpu = donor.tables, donor.gpu
     match kernel:
         case Gemm():
-            return gemm_time(kernel, tables, gpu)
+            return gemm_time(kernel, donor)
         case RoutedExperts():
-            return experts_time(kernel, tables, gpu, backends)
+            return experts_time(kernel, donor, backends)
         case DecodeAttention():
-            return attention_time(kernel, tables, gpu, backends)
+            return attention_time(kernel, donor, backends)
         case DeltaRule():
-            return delta_rule_time(kernel, tables, gpu)
+            return delta_rule_time(kernel, donor)
         case Elementwise():
-            return small_time(kernel, tables, gpu)
+            return small_time(kernel, donor)
         case Host():
             raise CalibrationError(f"host time of '{kernel.engine}' is a parameter of the profile, not a kernel")

@@ -57,7 +57,9 @@ def cold_time(work: Work, gpu: GpuType, constants: KernelConstants, launch: Seco
     return launch + work.weights / achieved_bandwidth(gpu, constants)
 
 
-def roofline_time(work: Work, gpu: GpuType, constants: KernelConstants, *, what: str, least: Seconds = 0.0) -> KernelTime:
+def roofline_time(
+    work: Work, gpu: GpuType, constants: KernelConstants, *, what: str, least: Seconds = 0.0
+) -> KernelTime:
     """A time for a shape without rows. ``least`` is a kernel floor from the smallest related row."""
     value = max(roof(work, gpu, constants), least)
     bandwidth = achieved_bandwidth(gpu, constants) / GB

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from pciesim.hardware import GpuType
 from pciesim.kernels.constants import SmallKernel
-from pciesim.kernels.tables import KernelTables
+from pciesim.kernels.tables import Donor
 from pciesim.kernels.times import KernelSource, KernelTime, Spread
 from pciesim.schedule import Elementwise
 from pciesim.units import format_seconds
@@ -20,17 +20,17 @@ _BYTES_PER_ELEMENT: Final = {"rmsnorm": 4, "add": 6, "silu_mul": 6}
 _USUAL_WIDTH: Final = 4096
 
 
-def small_time(kernel: Elementwise, tables: KernelTables, gpu: GpuType) -> KernelTime:
+def small_time(kernel: Elementwise, donor: Donor) -> KernelTime:
     """Time of one small kernel on the GPU the tables were measured on. An unknown kind gets the widest of all ranges.
 
     No floor from bytes: activations written by the kernel before are read from L2.
     """
-    if (rows := _from_rows(kernel, tables)) is not None:
+    if (rows := _from_rows(kernel, donor)) is not None:
         return rows
-    constants = tables.constants
+    constants = donor.constants
     known = constants.small.get(kernel.kind) or _unknown(constants.small)
-    from_l2 = kernel.nbytes <= gpu.l2 / 2
-    rate = gpu.memory_bandwidth * (constants.l2_rate if from_l2 else constants.bandwidth_fraction)
+    from_l2 = kernel.nbytes <= donor.gpu.l2 / 2
+    rate = donor.gpu.memory_bandwidth * (constants.l2_rate if from_l2 else constants.bandwidth_fraction)
     moving = kernel.nbytes / rate
     detail = known.detail if moving < known.value / 10 else f"{known.detail}; + {format_seconds(moving)} for its bytes"
     return KernelTime(
@@ -39,10 +39,10 @@ def small_time(kernel: Elementwise, tables: KernelTables, gpu: GpuType) -> Kerne
     )  # fmt: skip
 
 
-def _from_rows(kernel: Elementwise, tables: KernelTables) -> KernelTime | None:
+def _from_rows(kernel: Elementwise, donor: Donor) -> KernelTime | None:
     """The row of a kind whose latency was measured, at the usual width (the descriptor has bytes, not a shape)."""
     per_element = _BYTES_PER_ELEMENT.get(kernel.kind)
-    table = tables.table("small/pytorch")
+    table = donor.tables.table("small/pytorch")
     if per_element is None or table is None:
         return None
     curve = table.curve(kernel.kind, _USUAL_WIDTH)
@@ -57,11 +57,12 @@ def _from_rows(kernel: Elementwise, tables: KernelTables) -> KernelTime | None:
     )  # fmt: skip
 
 
-def _unknown(small: dict[str, SmallKernel] | object) -> SmallKernel:
-    values = list(small.values()) if isinstance(small, dict) else []
-    least = min((each.low for each in values), default=0.0)
-    most = max((each.high for each in values), default=0.0)
-    typical = sorted(each.value for each in values)[len(values) // 2] if values else 0.0
+def _unknown(small: Mapping[str, SmallKernel]) -> SmallKernel:
+    values = sorted(small.values(), key=lambda each: each.value)
     return SmallKernel(
-        value=typical, low=least, high=most, source=KernelSource.ASSUMED, detail="unknown kind: the median of the kinds"
+        value=values[len(values) // 2].value,
+        low=min(each.low for each in values),
+        high=max(each.high for each in values),
+        source=KernelSource.ASSUMED,
+        detail="unknown kind: the median of the kinds",
     )

@@ -12,10 +12,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from pciesim.hardware import GpuType
 from pciesim.kernels.constants import KernelConstants
 from pciesim.units import US, Seconds
 
-__all__ = ["Curve", "CurveTable", "KernelTables", "Key", "log_between"]
+__all__ = ["Curve", "CurveTable", "Donor", "KernelTables", "Key", "log_between"]
 
 Key = tuple[str, ...]
 
@@ -36,6 +37,7 @@ class Curve:
     seconds: tuple[Seconds, ...]
 
     def covers(self, point: float) -> bool:
+        """Whether the point lies between the first and the last row."""
         return self.points[0] <= point <= self.points[-1]
 
     def measured(self, point: float) -> bool:
@@ -134,3 +136,16 @@ class KernelTables:
         copy._tables = {**self._tables, table.name: table}
         copy._constants = self._constants
         return copy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Donor:
+    """A GPU with measured kernels, which answers for itself or lends its times to another."""
+
+    gpu: GpuType
+    tables: KernelTables
+
+    @property
+    def constants(self) -> KernelConstants:
+        """What its kernels achieve."""
+        return self.tables.constants

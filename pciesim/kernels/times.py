@@ -44,9 +44,7 @@ class KernelTime:
     floor: Seconds
 
     @classmethod
-    def around(
-        cls, value: Seconds, spread: Spread, *, source: KernelSource, detail: str, floor: Seconds
-    ) -> KernelTime:
+    def around(cls, value: Seconds, spread: Spread, *, source: KernelSource, detail: str, floor: Seconds) -> KernelTime:
         """A time with a relative range, all of it at or above the floor."""
         value = max(value, floor)
         return cls(

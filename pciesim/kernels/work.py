@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import singledispatch
 from typing import Final
 
 from pciesim.model import Precision
-from pciesim.schedule import DecodeAttention, DeltaRule, Elementwise, Gemm, RoutedExperts
+from pciesim.schedule import DecodeAttention, DeltaRule, Elementwise, Gemm, Host, Kernel, RoutedExperts
 from pciesim.units import Bytes, Flop
 
 __all__ = ["Work", "distinct_experts", "work"]
@@ -33,25 +32,36 @@ class Work:
     weights: Bytes
 
 
-def distinct_experts(*, tokens: int, experts: int, top_k: int, distribution: str) -> float:
+def distinct_experts(*, tokens: int, experts: int, top_k: int, routing: str) -> float:
     """Experts hit by at least one token: min(E, k T) balanced; E (1 - (1 - k/E)^T) independent, fewer when skewed."""
-    if distribution == "balanced":
+    if routing == "balanced":
         return float(min(experts, tokens * top_k))
     uniform = experts * (1.0 - (1.0 - top_k / experts) ** tokens)
-    skew = SKEW.get(distribution, 1.0)
+    skew = SKEW.get(routing, 1.0)
     # Few tokens cannot collide much: the skew sets in between a quarter and all of the experts asked for.
     onset = min(1.0, max(0.0, (tokens * top_k / experts - 0.25) / 0.75))
     return max(uniform * (1.0 - onset * (1.0 - skew)), min(float(top_k), experts))
 
 
-@singledispatch
-def work(kernel: object, distribution: str = "uniform") -> Work:
-    """Work of a kernel on one rank. ``distribution`` is the routing of experts."""
-    raise TypeError(f"no kernel: {kernel!r}")
+def work(kernel: Kernel, routing: str = "uniform") -> Work:
+    """Work of a kernel on one rank, experts routed with the given skew. Raises TypeError for Host, which has none."""
+    match kernel:
+        case Gemm():
+            return _gemm(kernel)
+        case RoutedExperts():
+            return _experts(kernel, routing)
+        case DecodeAttention():
+            return _attention(kernel)
+        case DeltaRule():
+            return _delta_rule(kernel)
+        case Elementwise():
+            # Activations of the kernel before are still in L2: a decode step need not move them through device memory.
+            return Work(nbytes=kernel.nbytes, flop=0.0, precision="bf16", weights=0.0)
+        case Host():
+            raise TypeError("host time moves no bytes")
 
 
-@work.register
-def _gemm(kernel: Gemm, distribution: str = "uniform") -> Work:
+def _gemm(kernel: Gemm) -> Work:
     weights = kernel.n * kernel.k * kernel.precision.bytes_per_parameter
     return Work(
         nbytes=weights + kernel.m * (kernel.n + kernel.k) * ACTIVATION,
@@ -61,11 +71,8 @@ def _gemm(kernel: Gemm, distribution: str = "uniform") -> Work:
     )
 
 
-@work.register
-def _experts(kernel: RoutedExperts, distribution: str = "uniform") -> Work:
-    hit = distinct_experts(
-        tokens=kernel.tokens, experts=kernel.experts, top_k=kernel.top_k, distribution=distribution
-    )
+def _experts(kernel: RoutedExperts, routing: str) -> Work:
+    hit = distinct_experts(tokens=kernel.tokens, experts=kernel.experts, top_k=kernel.top_k, routing=routing)
     width = kernel.intermediate / kernel.tp
     weights = hit / kernel.ep * 3 * kernel.hidden * width * kernel.precision.bytes_per_parameter
     rows = kernel.tokens * kernel.top_k / kernel.ep
@@ -79,8 +86,7 @@ def _experts(kernel: RoutedExperts, distribution: str = "uniform") -> Work:
     )
 
 
-@work.register
-def _attention(kernel: DecodeAttention, distribution: str = "uniform") -> Work:
+def _attention(kernel: DecodeAttention) -> Work:
     keys = min(kernel.context, kernel.window) if kernel.window else kernel.context
     cache = 2.0 * kernel.batch * keys * kernel.kv_heads * kernel.head_dim * kernel.kv_precision.bytes_per_parameter
     queries = kernel.batch * kernel.new_tokens * kernel.heads * kernel.head_dim
@@ -92,8 +98,7 @@ def _attention(kernel: DecodeAttention, distribution: str = "uniform") -> Work:
     )
 
 
-@work.register
-def _delta_rule(kernel: DeltaRule, distribution: str = "uniform") -> Work:
+def _delta_rule(kernel: DeltaRule) -> Work:
     state = kernel.batch * kernel.value_heads * kernel.key_dim * kernel.value_dim * Precision.FP32.bytes_per_parameter
     channels = 2 * kernel.key_heads * kernel.key_dim + kernel.value_heads * kernel.value_dim
     conv = kernel.batch * channels * (kernel.conv_kernel - 1) * ACTIVATION
@@ -107,9 +112,3 @@ def _delta_rule(kernel: DeltaRule, distribution: str = "uniform") -> Work:
         precision="bf16",
         weights=moved,
     )
-
-
-@work.register
-def _elementwise(kernel: Elementwise, distribution: str = "uniform") -> Work:
-    # Activations of the kernel before are still in L2, so a decode step need not move them through device memory.
-    return Work(nbytes=kernel.nbytes, flop=0.0, precision="bf16", weights=0.0)

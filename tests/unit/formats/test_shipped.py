@@ -33,7 +33,7 @@ def test_the_other_kinds(checkout: Path) -> None:
     assert find_input("models", "models/big.yaml") == checkout / "models" / "big.yaml"
     assert find_input("profiles", "calibration/profiles/warm.yaml") == checkout / "calibration/profiles/warm.yaml"
     assert find_input("profiles", "warm") == checkout / "calibration/profiles/warm.yaml"
-    assert find_input("kernels", "gemm") == checkout / "calibration/kernels/gpu_a/gemm.csv.gz"
+    assert find_input("kernels", "gpu_a") == checkout / "calibration/kernels/gpu_a"
 
 
 def test_an_existing_file_wins() -> None:
