@@ -119,7 +119,7 @@ def _reduce(steps: list[Step], arrivals: list[list[int]], n: int) -> None:
     for rank in range(n):
         slots = tuple(("slot", other) for other in range(n) if other != rank)
         steps.append(
-            Local(rank=rank, duration=0.0, after=tuple(arrivals[rank]), reads=slots, write=("data", 0)),
+            Local(rank=rank, duration=0.0, after=(rank, *arrivals[rank]), reads=slots, write=("data", 0)),
         )
 
 
