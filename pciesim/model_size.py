@@ -235,6 +235,8 @@ _BLOCK = {Precision.FP8_BLOCK: 128}
 
 
 def _linear_obstacle(linear: Linear, tp: int) -> str:
+    if broken := _broken_block(linear, tp):
+        return broken
     match linear.split:
         case Split.COLUMN | Split.ROW:
             if linear.units % tp:
@@ -246,6 +248,19 @@ def _linear_obstacle(linear: Linear, tp: int) -> str:
                 return f"TP {tp} neither divides nor is a multiple of the {linear.units} KV heads"
         case Split.REPLICATED | Split.VOCAB:
             pass
+    return ""
+
+
+def _broken_block(linear: Linear, tp: int) -> str:
+    if tp == 1 or linear.precision not in _BLOCK or linear.split not in (Split.COLUMN, Split.ROW):
+        return ""
+    halves = 2 if linear.name.endswith("gate_up_proj") else 1
+    width = linear.inputs if linear.split is Split.ROW else linear.outputs // halves
+    block = _BLOCK[linear.precision]
+    if width % tp or width // tp % block:
+        return (
+            f"TP {tp} cuts the {width} columns of {linear.name} into shares that are no multiple of the block {block}"
+        )
     return ""
 
 

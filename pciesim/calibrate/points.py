@@ -22,6 +22,7 @@ class Point:
 
     dataset: str
     topology: str
+    nccl: tuple[tuple[str, str], ...]  # variables over those of the topology's overlay
     gpus: tuple[int, ...]
     algorithm: str
     kind: CollectiveKind

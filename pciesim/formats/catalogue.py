@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any, Final
 
@@ -173,6 +174,7 @@ class _Book:
     entries: dict[str, tuple[int, str]]
 
     @classmethod
+    @cache  # packaged files do not change while the program runs
     def open(cls, name: str) -> _Book:
         text = files("pciesim.catalogue").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
         starts = [(match.start(), match[1]) for match in _TOP.finditer(text)]
@@ -212,20 +214,34 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", words.replace("+", "p")).strip("_")
 
 
+@cache
+def _gpu(key: str) -> GpuType:
+    found: GpuType = _Book.open("gpus").read(key, _Gpu).to_domain(key)
+    return found
+
+
+@cache
+def _host(key: str) -> HostType:
+    found: HostType = _Book.open("hosts").read(key, _Host).to_domain(key)
+    return found
+
+
+@cache
+def _switch(key: str) -> SwitchType:
+    found: SwitchType = _Book.open("switches").read(key, _Switch).to_domain(key)
+    return found
+
+
 def gpu_type(name: str, *, where: str = "") -> GpuType:
     """A GPU by key or alias (nvidia-smi's product name is one). Raises UnknownName."""
     book = _Book.open("gpus")
-    key = book.find("GPU model", name, where)
-    found: GpuType = book.read(key, _Gpu).to_domain(key)
-    return found
+    return _gpu(book.find("GPU model", name, where))
 
 
 def host_type(name: str, *, where: str = "") -> HostType:
     """A CPU family by key or by the name of one of its members (``EPYC 9575F``). Raises UnknownName."""
     book = _Book.open("hosts")
-    key = book.find("CPU", name, where)
-    found: HostType = book.read(key, _Host).to_domain(key)
-    return found
+    return _host(book.find("CPU", name, where))
 
 
 def host_by_cpuid(vendor: str, family: int, model: int) -> HostType | None:
@@ -234,17 +250,14 @@ def host_by_cpuid(vendor: str, family: int, model: int) -> HostType | None:
     for key, (_, body) in book.entries.items():
         match = _CPUID.search(body)
         if match and (int(match[1]), int(match[2])) == (family, model) and f"vendor: {vendor}" in body:
-            found: HostType = book.read(key, _Host).to_domain(key)
-            return found
+            return _host(key)
     return None
 
 
 def switch_type(name: str, *, where: str = "") -> SwitchType:
     """A switch chip by key or alias. Raises UnknownName."""
     book = _Book.open("switches")
-    key = book.find("switch model", name, where)
-    found: SwitchType = book.read(key, _Switch).to_domain(key)
-    return found
+    return _switch(book.find("switch model", name, where))
 
 
 def gpu_names() -> tuple[str, ...]:

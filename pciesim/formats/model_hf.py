@@ -49,7 +49,7 @@ def read_hf_document(path: Path, *, name: str = "") -> ModelDocument:
     try:
         architecture = FAMILIES[kind](fields)
         plain = _document(fields, architecture, name or _name(path), where)
-        return _quantised(plain, fields, replace(_scheme(path, fields), folders=architecture.folders))
+        return _quantised(plain, fields, _scheme(path, fields, architecture))
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in fault["loc"])
@@ -90,22 +90,27 @@ def _document(fields: Fields, architecture: Architecture, name: str, where: str)
     )
 
 
-def _scheme(path: Path, fields: Fields) -> Scheme:
+def _scheme(path: Path, fields: Fields, architecture: Architecture) -> Scheme:
+    """The rules in the config, else those of the file beside it, which may also be alone in naming the KV cache's."""
+    inside = fields.get("quantization_config")
+    if inside is not None and not isinstance(inside, dict):
+        raise InputError("field 'quantization_config' is not an object", where=fields.where)
     beside = path.with_name(path.name.replace("config.json", "hf_quant_config.json"))
-    if (inside := fields.get("quantization_config")) is not None:
-        if not isinstance(inside, dict):
-            raise InputError("field 'quantization_config' is not an object", where=fields.where)
-        modelopt = {"quant_method": "modelopt"} if inside.get("quant_algo") else {}
-        return read_scheme(modelopt | inside, where=fields.where)
-    if beside != path and beside.is_file():
-        return read_scheme(read_json(beside).get("quantization"), where=str(beside))
-    return Scheme()
+    outside = read_json(beside).get("quantization") if beside != path and beside.is_file() else None
+    schemes = [
+        read_scheme(found, where=where) for found, where in ((inside, fields.where), (outside, str(beside))) if found
+    ]
+    if not schemes:
+        return Scheme()
+    kv_cache = next((each.kv_cache for each in schemes if each.kv_cache is not Precision.BF16), Precision.BF16)
+    return replace(schemes[0], kv_cache=kv_cache, folders=architecture.folders, wide=architecture.wide)
 
 
 def _quantised(plain: ModelDocument, fields: Fields, scheme: Scheme) -> ModelDocument:
     spec = plain.to_domain()
     precision, note = model_precisions(spec, scheme)
-    if fields.get("expert_dtype") == "fp4" and precision.get("routed_experts") is Precision.FP8_BLOCK:
+    fp4_experts = fields.get("expert_dtype") == "fp4"  # DeepSeek-V4: said here and not in the quantisation's config
+    if fp4_experts and precision.get("routed_experts") is Precision.FP8_BLOCK:
         precision["routed_experts"] = Precision.MXFP4
     update: dict[str, Any] = {
         "precision": precision,
@@ -114,8 +119,8 @@ def _quantised(plain: ModelDocument, fields: Fields, scheme: Scheme) -> ModelDoc
     if plain.mtp is not None and spec.mtp is not None:
         prefixes = ("mtp.layers.0", f"layers.{len(spec.layers)}")
         found = layer_precisions(spec.mtp.layers, spec.hidden, prefixes, scheme)
-        if found.get("routed_experts") is Precision.FP8_BLOCK and "routed_experts" in precision:
-            found["routed_experts"] = precision["routed_experts"]
+        if fp4_experts and found.get("routed_experts") is Precision.FP8_BLOCK:
+            found["routed_experts"] = Precision.MXFP4
         update["mtp"] = plain.mtp.model_copy(update={"precision": found})
     return plain.model_copy(update=update)
 

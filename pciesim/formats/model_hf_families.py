@@ -22,7 +22,8 @@ class Architecture:
     """What a family's function makes of a config.
 
     ``blocks`` are those of a model file, ``layers`` its layers as texts. ``folders`` is where a checkpoint keeps a
-    class of modules below ``layers.N`` (for the names in quantisation lists), where that is not the usual place.
+    class of modules below ``layers.N`` (for the names in quantisation lists), where that is not the usual place;
+    ``wide`` names matrices that no checkpoint of the family quantises though its lists do not say so.
     """
 
     blocks: Mapping[str, Block]
@@ -32,6 +33,7 @@ class Architecture:
     post_norms: bool = False
     streams: int = 1
     folders: Mapping[str, str] = field(default_factory=dict)
+    wide: tuple[str, ...] = ()
     notes: str = ""
 
 
@@ -155,7 +157,7 @@ def _minimax_m3(fields: Fields) -> Architecture:
             for index in range(depth)
         ),
         **_nextn(fields, "sparse + moe"),
-        folders={"moe": "block_sparse_moe"},
+        folders={"moe": "block_sparse_moe", "shared": "block_sparse_moe.shared_experts"},
     )
 
 
@@ -333,6 +335,7 @@ def _kimi_linear(fields: Fields) -> Architecture:
         blocks={"kda": delta, "mla": mla, "dense": _dense(fields), "moe": moe},
         layers=_dense_then_moe(fields, mixers),
         folders={"linear": "self_attn", "shared": "mlp.shared_experts"},
+        wide=("latent_down_proj", "latent_up_proj"),
     )
 
 
@@ -447,6 +450,7 @@ def _deepseek_v4(fields: Fields) -> Architecture:
 
 
 FAMILIES: Final[Mapping[str, Callable[[Fields], Architecture]]] = {
+    "deepseek_ref": _deepseek_v4,
     "deepseek_v3": _deepseek,
     "deepseek_v32": _deepseek,
     "deepseek_v4": _deepseek_v4,
@@ -462,6 +466,7 @@ FAMILIES: Final[Mapping[str, Callable[[Fields], Architecture]]] = {
     "mimo_v2_flash": _mimo_v2_flash,
     "minimax_m2": _minimax_m2,
     "minimax_m3": _minimax_m3,
+    "minimax_m3_vl": _minimax_m3,
     "mistral": _llama,
     "mixtral": _gqa_moe,
     "nemotron_h": _nemotron_h,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -16,7 +16,7 @@ from typing import Any, Final
 from pciesim.errors import InputError, UnknownName
 from pciesim.model import Layer, Linear, ModelSpec, Module, Precision
 
-__all__ = ["Scheme", "layer_precisions", "model_precisions", "read_scheme"]
+__all__ = ["Rules", "Scheme", "layer_precisions", "model_precisions", "read_scheme"]
 
 _ALGORITHMS: Final = {
     "FP8": Precision.FP8,
@@ -42,43 +42,82 @@ _METHODS: Final = ("awq", "compressed-tensors", "fp8", "gptq", "modelopt", "mxfp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scheme:
-    """``named`` matrices have their own precision, ``excluded`` ones bf16, all other linear layers ``default``.
+class Rules:
+    """Names of modules and what they are quantised to, sorted by how a rule names them, for quick look-up.
 
-    ``folders`` says where the checkpoint keeps a class of modules below a layer, where not in the usual place.
+    ``modules`` are whole names (which cover what is below them), ``words`` one part of a name wherever it stands,
+    ``globs`` and ``expressions`` patterns.
+    """
+
+    modules: Mapping[str, Precision] = field(default_factory=dict)
+    words: Mapping[str, Precision] = field(default_factory=dict)
+    globs: tuple[tuple[str, Precision], ...] = ()
+    expressions: tuple[tuple[re.Pattern[str], Precision], ...] = ()
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[str, Precision]]) -> Rules:
+        """Rules from the names in a quantisation list."""
+        modules: dict[str, Precision] = {}
+        words: dict[str, Precision] = {}
+        globs: list[tuple[str, Precision]] = []
+        expressions: list[tuple[re.Pattern[str], Precision]] = []
+        for name, precision in pairs:
+            if name.startswith("re:"):
+                expressions.append((re.compile(name.removeprefix("re:")), precision))
+                continue
+            # Checkpoints differ in what stands before layers.N (model., backbone., language_model.model.).
+            inside = _LAYER.search(name)
+            bare = inside[1] if inside else name
+            if "*" in bare:
+                globs.append((bare, precision))
+            else:
+                (modules if "." in bare else words)[bare] = precision
+        return cls(modules=modules, words=words, globs=tuple(globs), expressions=tuple(expressions))
+
+    def find(self, path: str) -> Precision | None:
+        """What the rules say of a module such as ``layers.3.mlp.gate_proj``."""
+        parts = path.split(".")
+        for end in range(len(parts), 0, -1):
+            if (found := self.modules.get(".".join(parts[:end]))) is not None:
+                return found
+        for part in parts:
+            if (found := self.words.get(part)) is not None:
+                return found
+        full = "model." + path
+        for glob, precision in self.globs:
+            literal = glob.partition("*")[0]
+            for name in (path, full):
+                if name.startswith(literal) and (fnmatchcase(name, glob) or fnmatchcase(name, glob + ".*")):
+                    return precision
+        return next((precision for pattern, precision in self.expressions if pattern.match(full)), None)
+
+
+_LAYER: Final = re.compile(r"(?:^|\.)((?:mtp\.)?layers\..*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """What ``named`` modules are quantised to; ``excluded`` ones are bf16; all other linear layers have ``default``.
+
+    ``folders`` says where the checkpoint keeps a class of modules below a layer, where not in the usual place; ``wide``
+    names matrices that are bf16 whatever the rules say. ``native`` checkpoints were quantised by whoever trained them.
     """
 
     default: Precision = Precision.BF16
-    named: tuple[tuple[str, Precision], ...] = ()
-    excluded: tuple[str, ...] = ()
+    named: Rules = field(default_factory=Rules)
+    excluded: Rules = field(default_factory=Rules)
     kv_cache: Precision = Precision.BF16
+    native: bool = False
     folders: Mapping[str, str] = field(default_factory=dict)
+    wide: tuple[str, ...] = ()
 
     def precision(self, paths: tuple[str, ...]) -> Precision:
         """Of the matrix that a checkpoint may call by any of ``paths`` (``layers.3.mlp.gate_proj``)."""
-        for pattern, precision in self.named:
-            if any(_matches(pattern, path) for path in paths):
-                return precision
-        if any(_matches(pattern, path) for pattern in self.excluded for path in paths):
-            return Precision.BF16
+        for rules in (self.named, self.excluded):
+            for path in paths:
+                if (found := rules.find(path)) is not None:
+                    return found
         return self.default
-
-
-def _matches(pattern: str, path: str) -> bool:
-    """Whether a rule covers a module: an expression (``re:``), a glob, a module above it, or one part of its name."""
-    if pattern.startswith("re:"):
-        return re.match(pattern.removeprefix("re:"), "model." + path) is not None
-    if "*" in pattern:
-        return any(fnmatchcase(*pair) for pair in ((path, pattern), ("model." + path, pattern), (path, pattern + ".*")))
-    if "." not in pattern:
-        return pattern in path.split(".")
-    return path == pattern or path.startswith(pattern + ".")
-
-
-def _bare(pattern: str) -> str:
-    """A rule without what stands before ``layers.N``: checkpoints differ in it (``model.``, ``backbone.``)."""
-    inside = None if pattern.startswith("re:") else re.search(r"(?:^|\.)((?:mtp\.)?layers\..*)", pattern)
-    return inside[1] if inside else pattern
 
 
 def read_scheme(quantisation: Mapping[str, Any] | None, *, where: str) -> Scheme:
@@ -88,19 +127,18 @@ def read_scheme(quantisation: Mapping[str, Any] | None, *, where: str) -> Scheme
     """
     if not quantisation:
         return Scheme()
-    method = str(quantisation.get("quant_method") or ("modelopt" if quantisation.get("quant_algo") else ""))
+    method = str(quantisation.get("quant_method") or ("modelopt" if quantisation.get("quant_algo") else "none"))
     if method not in _METHODS:
         raise UnknownName("quant_method", method, _METHODS, where=where)
-    excluded = tuple(
-        _bare(str(name))
-        for key in ("exclude_modules", "ignore", "modules_to_not_convert", "ignored_layers")
-        for name in quantisation.get(key) or ()
-    )
+    # modelopt's list says what it left alone, which in a checkpoint that was FP8 before stays FP8.
+    keys = ("modules_to_not_convert", "ignored_layers") + (() if method == "fp8" else ("exclude_modules", "ignore"))
+    excluded = [(str(name), Precision.BF16) for key in keys for name in quantisation.get(key) or ()]
     return Scheme(
         default=_default(quantisation, method, where),
-        named=_named(quantisation, where),
-        excluded=excluded,
+        named=Rules.of(_named(quantisation, where)),
+        excluded=Rules.of(excluded),
         kv_cache=_kv_cache(quantisation),
+        native=method == "fp8",
     )
 
 
@@ -121,15 +159,15 @@ def _default(quantisation: Mapping[str, Any], method: str, where: str) -> Precis
             return _weights(whole[0], where) if whole else Precision.BF16
 
 
-def _named(quantisation: Mapping[str, Any], where: str) -> tuple[tuple[str, Precision], ...]:
+def _named(quantisation: Mapping[str, Any], where: str) -> list[tuple[str, Precision]]:
     layers = quantisation.get("quantized_layers")
     if layers and isinstance(layers, dict):
-        return tuple((_bare(name), _algorithm(str(each.get("quant_algo")), where)) for name, each in layers.items())
+        return [(name, _algorithm(str(each.get("quant_algo")), where)) for name, each in layers.items()]
     found = []
     for group in (quantisation.get("config_groups") or {}).values():
-        targets = [_bare(str(target)) for target in group.get("targets") or () if target != "Linear"]
+        targets = [str(target) for target in group.get("targets") or () if target != "Linear"]
         found += [(target, _weights(group, where)) for target in targets]
-    return tuple(found)
+    return found
 
 
 def _algorithm(name: str, where: str) -> Precision:
@@ -203,13 +241,16 @@ def _expert_paths(prefix: str, folders: Mapping[str, str]) -> tuple[str, ...]:
 _Votes = defaultdict[tuple[Module, str], Counter[Precision]]
 
 
-def _vote(votes: _Votes, layer: Layer, hidden: int, prefix: str, scheme: Scheme) -> None:
+def _vote(votes: _Votes, layer: Layer, hidden: int, prefixes: tuple[str, ...], scheme: Scheme) -> None:
     for linear in layer.linears(hidden):
         if linear.module is Module.RESIDUAL or linear.name in ("router", "shared_gate"):
             continue
-        votes[linear.module, linear.name][scheme.precision(_paths(linear, prefix, scheme.folders))] += 1
+        paths = tuple(path for prefix in prefixes for path in _paths(linear, prefix, scheme.folders))
+        precision = Precision.BF16 if linear.name in scheme.wide else scheme.precision(paths)
+        votes[linear.module, linear.name][precision] += 1
     if layer.moe is not None:
-        votes[Module.ROUTED_EXPERTS, ""][scheme.precision(_expert_paths(prefix, scheme.folders))] += 1
+        paths = tuple(path for prefix in prefixes for path in _expert_paths(prefix, scheme.folders))
+        votes[Module.ROUTED_EXPERTS, ""][scheme.precision(paths)] += 1
 
 
 def model_precisions(spec: ModelSpec, scheme: Scheme) -> tuple[dict[str, Precision], str]:
@@ -219,10 +260,10 @@ def model_precisions(spec: ModelSpec, scheme: Scheme) -> tuple[dict[str, Precisi
     """
     votes: _Votes = defaultdict(Counter)
     for index, layer in enumerate(spec.layers):
-        _vote(votes, layer, spec.hidden, f"layers.{index}", scheme)
+        _vote(votes, layer, spec.hidden, (f"layers.{index}",), scheme)
     found = _summary(votes)
-    if any(_matches(pattern, "lm_head") for pattern, _ in scheme.named):
-        found[Module.LM_HEAD] = scheme.precision(("lm_head",))
+    if (head := scheme.named.find("lm_head")) is not None:
+        found[Module.LM_HEAD.value] = head
     if scheme.kv_cache is not Precision.BF16:
         found["kv_cache"] = scheme.kv_cache
     mixed = [
@@ -236,13 +277,16 @@ def model_precisions(spec: ModelSpec, scheme: Scheme) -> tuple[dict[str, Precisi
 def layer_precisions(
     layers: tuple[Layer, ...], hidden: int, prefixes: tuple[str, ...], scheme: Scheme
 ) -> dict[str, Precision]:
-    """As :func:`model_precisions`, for layers outside the stack (MTP); bf16 if excluded under any of ``prefixes``."""
+    """As :func:`model_precisions`, for layers outside the stack (MTP), which a checkpoint may call any of ``prefixes``.
+
+    Only checkpoints quantised by whoever trained them quantise those: tools leave them out, and SGLang and vLLM load
+    them as bf16.
+    """
+    if not scheme.native:
+        return {}
     votes: _Votes = defaultdict(Counter)
     for layer in layers:
-        for prefix in prefixes:
-            if scheme.precision((f"{prefix}.input_layernorm",)) is Precision.BF16:
-                return {}
-        _vote(votes, layer, hidden, prefixes[0], scheme)
+        _vote(votes, layer, hidden, prefixes, scheme)
     return _summary(votes)
 
 
@@ -254,6 +298,6 @@ def _summary(votes: _Votes) -> dict[str, Precision]:
         members = {name: precision for (each, name), precision in chosen.items() if each is module}
         common = Counter(members.values()).most_common(1)[0][0]
         if common is not Precision.BF16:
-            found[module] = common
+            found[module.value] = common
         found |= {name: precision for name, precision in members.items() if precision is not common}
     return found

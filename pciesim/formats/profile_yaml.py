@@ -17,7 +17,10 @@ from pciesim.formats.documents import Document, read_document
 from pciesim.profile import Evidence, Parameter, Profile
 from pciesim.units import US, format_rate, parse_rate, parse_seconds
 
-__all__ = ["PARAMETERS", "ProfileDocument", "profile_text", "read_profile"]
+__all__ = [
+    "PARAMETERS", "ParameterDocument", "ProfileDocument", "parse_parameter", "profile_text", "read_profile",
+    "to_parameter",
+]  # fmt: skip
 
 Dimension = Literal["seconds", "rate", "ratio"]
 
@@ -89,21 +92,23 @@ def read_profile(path: Path) -> Profile:
         name=document.name,
         gpu=document.gpu,
         description=document.description,
-        parameters=tuple((name, _parameter(name, each, str(path))) for name, each in document.parameters.items()),
+        parameters=tuple((name, to_parameter(name, each, str(path))) for name, each in document.parameters.items()),
     )
 
 
-def _parameter(name: str, document: ParameterDocument, source: str) -> Parameter:
+def to_parameter(name: str, document: ParameterDocument, source: str) -> Parameter:
+    """A parameter in SI units. Raises UnknownName or InputError."""
     if name not in PARAMETERS:
         raise UnknownName("parameter", name, PARAMETERS, where=source)
     where = f"{source}: {name}"
-    low, value, high = (_number(name, each, where) for each in (document.low, document.value, document.high))
+    low, value, high = (parse_parameter(name, each, where) for each in (document.low, document.value, document.high))
     if not low <= value <= high:
         raise InputError(f"low {document.low}, value {document.value}, high {document.high} are not in order", where=where)
     return Parameter(value=value, low=low, high=high, evidence=document.evidence, source=document.source)
 
 
-def _number(name: str, text: str | float, where: str) -> float:
+def parse_parameter(name: str, text: str | float, where: str) -> float:
+    """A figure of the dimension its parameter has, in SI units. Raises InputError when the unit is wrong."""
     dimension, _ = PARAMETERS[name]
     if dimension == "ratio":
         if isinstance(text, str):

@@ -7,6 +7,7 @@ from pathlib import Path
 from pciesim.errors import InputError
 from pciesim.fabric import Fabric
 from pciesim.formats.documents import read_text
+from pciesim.formats.topology_box import resolve
 from pciesim.formats.topology_build import build_fabric
 from pciesim.formats.topology_infer import infer
 from pciesim.formats.topology_overlay import OverlayDocument, read_overlay
@@ -38,4 +39,4 @@ def find_overlay(path: Path) -> Path | None:
 def assemble(matrix: TopologyMatrix, overlay: OverlayDocument, *, name: str, overlay_source: str = "") -> Fabric:
     """Matrix and overlay to a fabric, without files."""
     plan = infer(matrix, overlay, source=overlay_source)
-    return build_fabric(matrix, overlay, plan, name=name, overlay_source=overlay_source)
+    return build_fabric(resolve(matrix, overlay, plan, source=overlay_source), name=name)

@@ -50,9 +50,8 @@ class GpuEntry(LinkEntry):
 
 
 class NicEntry(LinkEntry):
-    """One NIC: its link, and the switch or socket it hangs on where the matrix does not tell."""
+    """One NIC: its link, and its socket where the matrix does not tell (a switch lists its own NICs)."""
 
-    switch: str | None = None
     socket: Socket | None = None
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from pciesim.kernels.roofline import achieved_bandwidth, datasheet_floor, roofline_time
-from pciesim.kernels.tables import CurveTable, Donor
+from pciesim.kernels.tables import Curve, CurveTable, Donor, log_between
 from pciesim.kernels.times import KernelSource, KernelTime, Spread
 from pciesim.kernels.work import work
 from pciesim.schedule import DeltaRule
-from pciesim.units import Seconds
+from pciesim.units import Bytes, Seconds
 
 __all__ = ["delta_rule_time"]
 
 MEASURED: Final = Spread(below=0.08, above=0.08)
 COLD: Final = Spread(below=0.15, above=0.12)
-BETWEEN: Final = Spread(below=0.15, above=0.15)
+BETWEEN: Final = Spread(below=0.20, above=0.20)
 VERIFY: Final = Spread(below=0.25, above=0.50)
 BORROWED: Final = Spread(below=0.25, above=0.35)
 
@@ -46,17 +47,16 @@ def _decode(kernel: DeltaRule, conv: CurveTable, recurrent: CurveTable, donor: D
     curve, conv_curve = recurrent.curve(key_heads, value_heads), conv.curve(key_heads, value_heads)
     if curve is None or conv_curve is None:
         raise KeyError(f"{recurrent.name} and {conv.name} differ in heads")
-    state = work(kernel)
-    launch = curve.seconds[0]
-    row = curve.at(load) if load <= curve.points[-1] else curve.seconds[-1] * load / curve.points[-1]
+    one = work(replace(kernel, batch=1, new_tokens=1)).weights / scale
+    row = _recurrent(curve, load, 0.0, donor)
+    cold = _recurrent(curve, load, one, donor)
     conv_row = conv_curve.at(conv_load)
-    cold = launch + state.weights / achieved_bandwidth(donor.gpu, donor.constants)
-    value = max(row, cold) + conv_row
+    value = cold + conv_row
     measured = load == kernel.batch and curve.measured(load) and conv_curve.measured(load)
     detail = f"{conv.name} + {recurrent.name}, {key_heads}/{value_heads} heads"
     if cold > row:
         detail += ", state from device memory"
-    floor = datasheet_floor(state, donor.gpu)
+    floor = datasheet_floor(work(kernel), donor.gpu)
     if (kernel.key_dim, kernel.value_dim) != (_HEAD, _HEAD):
         spread, source, detail = BORROWED, KernelSource.BORROWED, f"{detail}, by bytes of the state"
     elif kernel.new_tokens > 1:
@@ -68,6 +68,22 @@ def _decode(kernel: DeltaRule, conv: CurveTable, recurrent: CurveTable, donor: D
     else:
         spread, source = (COLD if cold > row else BETWEEN), KernelSource.INTERPOLATED
     return KernelTime.around(value, spread, source=source, detail=detail, floor=floor)
+
+
+def _recurrent(curve: Curve, load: float, state: Bytes, donor: Donor) -> Seconds:
+    """The recurrent kernel at a batch, rows whose states fitted L2 corrected to ``state`` bytes per sequence moved
+    through device memory before they are interpolated; 0 leaves the rows as they are."""
+    rate = achieved_bandwidth(donor.gpu, donor.constants)
+
+    def corrected(batch: float, seconds: Seconds) -> Seconds:
+        # Read and written: states up to 1.25 times L2 are in part still there.
+        moved = batch * state if batch * state <= 2.5 * donor.gpu.l2 else 0.0
+        return max(seconds, curve.seconds[0] + moved / rate) if moved else seconds
+
+    (x0, y0), (x1, y1) = curve.around(load)
+    if load > x1:
+        return corrected(x1, y1) * load / x1
+    return log_between(max(load, x0), x0, corrected(x0, y0), x1, corrected(x1, y1))
 
 
 def _prompt(kernel: DeltaRule, conv: CurveTable, chunk: CurveTable, donor: Donor) -> KernelTime:

@@ -21,20 +21,24 @@ __all__ = ["gemm_time"]
 # of equal kernels is 3 %; the rest is the spread of the line that stands for cold weights (6 % at the 90th percentile).
 MEASURED: Final = Spread(below=0.06, above=0.06)
 COLD: Final = Spread(below=0.15, above=0.12)
-ROWS: Final = Spread(below=0.08, above=0.08)
+ROWS: Final = Spread(below=0.17, above=0.17)
 GRID: Final = Spread(below=0.14, above=0.14)
 SCATTERED: Final = Spread(below=0.30, above=0.35)
 BEYOND: Final = Spread(below=0.20, above=0.25)
 BORROWED: Final = Spread(below=0.20, above=0.30)
 
 NEIGHBOURS: Final = 4
+_SAME_SHAPE: Final = 0.001  # squared log distance at which a neighbour outweighs all others
 
 # Tables to use for a precision without its own: the kernel is another one, so the time is borrowed.
-_STANDS_IN: Final = {"fp8_block": "fp8"}
+_STANDS_IN: Final = {"fp8_block": "fp8", "mxfp8": "fp8"}
 
 
 def gemm_time(kernel: Gemm, donor: Donor) -> KernelTime:
     """Time of one dense GEMM on the GPU the tables were measured on. Shapes without rows end in a roofline."""
+    if kernel.n == 1:
+        # One output column (a gate) is the transposed product: a matrix-vector kernel, not a GEMM of m rows.
+        kernel = replace(kernel, m=1, n=kernel.m)
     precision = kernel.precision.value
     table = donor.tables.table(f"gemm/{precision}")
     if table is None and (stand_in := _STANDS_IN.get(precision)) is not None:
@@ -134,7 +138,7 @@ def _scattered(kernel: Gemm, table: CurveTable, donor: Donor) -> KernelTime:
         if row is None:
             continue
         seconds = max(row, _cold(near_shape, donor))
-        weight = 1.0 / (distance**2 + 1e-6)
+        weight = 1.0 / (distance**2 + _SAME_SHAPE)
         total += weight
         weighted += weight * math.log(seconds / roof(work(near_shape), donor.gpu, donor.constants))
         used.append(f"{n}x{k}")

@@ -20,7 +20,10 @@ __all__ = [
 ROOFLINE: Final = Spread(below=0.35, above=0.65)
 
 # Precisions a GPU without that tensor format computes in.
-_WIDER: Final = {"nvfp4": "bf16", "mxfp4": "bf16", "int4": "bf16", "fp8": "bf16", "fp8_block": "fp8", "fp32": "bf16"}
+_WIDER: Final = {
+    "nvfp4": "bf16", "mxfp4": "bf16", "int4": "bf16", "int4_awq": "bf16", "fp8": "bf16", "fp8_block": "fp8",
+    "mxfp8": "fp8", "fp32": "bf16",
+}  # fmt: skip
 _FALLBACK_FLOPS_FRACTION: Final = 0.7
 
 

@@ -45,21 +45,18 @@ class Curve:
         index = bisect_left(self.points, point)
         return index < len(self.points) and self.points[index] == point
 
+    def around(self, point: float) -> tuple[tuple[float, Seconds], tuple[float, Seconds]]:
+        """The rows on both sides; the same one twice where the point is a row or lies outside."""
+        index = bisect_left(self.points, point)
+        above = min(index, len(self.points) - 1)
+        outside = index in (0, len(self.points))
+        below = above if outside or self.points[above] == point else index - 1
+        return (self.points[below], self.seconds[below]), (self.points[above], self.seconds[above])
+
     def at(self, point: float) -> Seconds:
         """Interpolated as a power law between neighbours; the end value outside."""
-        index = bisect_left(self.points, point)
-        if index == 0:
-            return self.seconds[0]
-        if index == len(self.points):
-            return self.seconds[-1]
-        return log_between(
-            point, self.points[index - 1], self.seconds[index - 1], self.points[index], self.seconds[index]
-        )
-
-    def without(self, point: float) -> Curve:
-        """The same curve with one row held out."""
-        kept = [(x, y) for x, y in zip(self.points, self.seconds, strict=True) if x != point]
-        return Curve(points=tuple(x for x, _ in kept), seconds=tuple(y for _, y in kept))
+        (x0, y0), (x1, y1) = self.around(point)
+        return log_between(point, x0, y0, x1, y1)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -97,7 +97,7 @@ class Indexer:
 class Attention:
     """Grouped-query attention. ``window`` 0 is full attention, else only the last ``window`` tokens are kept.
 
-    ``output_gate`` doubles the query projection (Qwen3.5), ``head_gate`` adds one gate per head (Step-3). ``value_dim``
+    ``output_gate`` doubles the query projection (Qwen3.5), ``head_gate`` adds one gate per head (Step-3; a few columns, kept in bf16). ``value_dim``
     0 means ``head_dim``. ``shared_kv`` derives values from the key projection (Gemma 4's full layers); both are still
     cached. ``sinks`` adds one logit per head (gpt-oss). ``sparse_top_k`` (0: all) is how many past tokens a query
     reads, chosen by ``indexer``.
@@ -130,7 +130,7 @@ class Attention:
                    precision=self.precision, units=self.kv_heads, fused="qkv_proj", bias=self.qkv_bias),
             Linear(name="v_proj", inputs=hidden, outputs=self.kv_heads * values, split=Split.KV_HEADS,
                    precision=self.precision, units=self.kv_heads, fused="qkv_proj", bias=self.qkv_bias),
-            Linear(name="g_proj", inputs=hidden, outputs=self.heads, split=Split.COLUMN, precision=self.precision,
+            Linear(name="g_proj", inputs=hidden, outputs=self.heads, split=Split.COLUMN, precision=Precision.BF16,
                    units=self.heads, fused="g_proj"),
             Linear(name="o_proj", inputs=self.heads * values, outputs=hidden, split=Split.ROW,
                    precision=self.precision, units=self.heads, fused="o_proj", bias=self.output_bias),

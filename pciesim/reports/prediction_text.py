@@ -253,10 +253,11 @@ def _memory(memory: MemoryUse) -> Text:
 
 
 def _settings(request: Request) -> Text:
+    """Every option with the value that was used, whether asked for or a default."""
     return Text(
-        f"--tp {request.tp} --batch {request.batch} --context {request.context} --gpus {_ranges(request.gpus)} "
-        f"--engine {request.engine} --allreduce {request.allreduce} --profile {request.profile} "
-        f"--evaluator {request.evaluator}"
+        f"tp {request.tp}, batch {request.batch}, context {request.context}, gpus {_ranges(request.gpus)}, "
+        f"engine {request.engine}, allreduce {request.allreduce}, profile {request.profile}, "
+        f"evaluator {request.evaluator}"
     )
 
 

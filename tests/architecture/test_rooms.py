@@ -16,7 +16,7 @@ CONTRACTS = {
         "contracts"
     ]
 }
-DOOR = {"cli", "commands", "api", "reports", "compare", "calibrate", "formats"}  # what may know files and terminals
+DOOR = {"cli", "commands", "refit", "api", "reports", "compare", "calibrate", "formats"}  # what may know files and terminals
 
 
 def rooms() -> set[str]:

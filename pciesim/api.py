@@ -1,0 +1,214 @@
+"""Files and names in, a prediction out: what the command line and a notebook call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from pciesim.errors import InputError, UnknownName
+from pciesim.evaluate.collective import EVALUATORS
+from pciesim.collectives.select import ALGORITHMS
+from pciesim.fabric import Fabric, NcclEnvironment
+from pciesim.formats.catalogue import gpu_type
+from pciesim.formats.engine_yaml import load_engine
+from pciesim.formats.kernel_tables import load_kernel_tables, measured_gpus
+from pciesim.formats.model import load_model
+from pciesim.formats.profile_yaml import read_profile
+from pciesim.formats.shipped import find_input, shipped_names
+from pciesim.formats.topology import load_fabric
+from pciesim.hardware import GpuType
+from pciesim.kernels import Backends, Donor, KernelLibrary
+from pciesim.model import ModelSpec, Moe
+from pciesim.model_size import check_parallelism
+from pciesim.physics import RouteCosts
+from pciesim.placement import choose_gpus
+from pciesim.predict import predict as predict_scenario
+from pciesim.prediction import Prediction, Request
+from pciesim.profile import Profile
+from pciesim.scenario import Scenario
+from pciesim.schedule import EngineSpec
+from pciesim.workload import Parallelism, Workload
+
+__all__ = ["load_scenario", "nccl_environment", "predict"]
+
+_DEFAULT_DONORS: Final = ("rtx_pro_6000", "h200")  # whose kernel tables other GPUs borrow, in this order
+
+
+def predict(
+    *,
+    topo: str,
+    model: str,
+    tp: int | None = None,
+    batch: int = 1,
+    context: int = 1024,
+    gpus: tuple[int, ...] | None = None,
+    engine: str = "sglang",
+    allreduce: str = "auto",
+    profile: str | None = None,
+    evaluator: str = "simulate",
+    overlay: Path | None = None,
+    nccl: Mapping[str, str] | None = None,
+) -> Prediction:
+    """Predicts one decode step.
+
+    ``topo``, ``model`` and ``profile`` are paths or names of shipped files; ``tp`` None is all GPUs (of ``gpus``, or
+    of the file). Raises InputError for anything that cannot be read or does not make sense, Infeasible when the answer
+    is no.
+    """
+    scenario, choice = load_scenario(
+        topo=topo, model=model, tp=tp, batch=batch, context=context, gpus=gpus, engine=engine, allreduce=allreduce,
+        profile=profile, overlay=overlay, nccl=nccl,
+    )  # fmt: skip
+    if evaluator not in EVALUATORS:
+        raise UnknownName("evaluator", evaluator, EVALUATORS)
+    request = Request(
+        topology=scenario.fabric.name,
+        model=scenario.model.name,
+        gpu_model=scenario.gpu.name,
+        gpus=tuple(scenario.fabric.device(name).index or 0 for name in scenario.gpus),
+        tp=scenario.parallelism.tp,
+        batch=batch,
+        context=context,
+        engine=f"{scenario.engine.title} {scenario.engine.version}",
+        allreduce=allreduce,
+        profile=scenario.profile.name,
+        evaluator=evaluator,
+        choice=choice,
+    )
+    return predict_scenario(scenario, request)
+
+
+def load_scenario(
+    *,
+    topo: str,
+    model: str,
+    tp: int | None,
+    batch: int,
+    context: int,
+    gpus: tuple[int, ...] | None,
+    engine: str,
+    allreduce: str,
+    profile: str | None,
+    overlay: Path | None,
+    nccl: Mapping[str, str] | None,
+    parameters: Profile | None = None,
+) -> tuple[Scenario, str]:
+    """The scenario of a question, and how its GPUs were chosen, in words.
+
+    ``parameters`` is a profile that is not a file (yet); it wins over ``profile``.
+    """
+    fabric = load_fabric(find_input("topologies", topo), overlay)
+    if nccl:
+        fabric = replace(fabric, nccl=nccl_environment(fabric.nccl, nccl))
+    spec = load_model(find_input("models", model))
+    engine_spec = load_engine(engine)
+    if allreduce != "auto" and allreduce not in ALGORITHMS:
+        raise UnknownName("all-reduce algorithm", allreduce, ["auto", *ALGORITHMS])
+    gpu = gpu_type(fabric.gpu_model or "rtx_pro_6000")
+    parameters = parameters or load_profile(profile, gpu)
+    names, choice = _group(fabric, tp, gpus, parameters)
+    parallelism = Parallelism(tp=len(names))
+    check_parallelism(spec, tp=parallelism.tp, ep=parallelism.ep)
+    scenario = Scenario(
+        fabric=fabric,
+        gpus=names,
+        gpu=gpu,
+        model=spec,
+        workload=Workload(batch=batch, context=context),
+        parallelism=parallelism,
+        engine=engine_spec,
+        profile=parameters,
+        clock=kernel_clock(gpu, engine_spec, spec),
+        allreduce=allreduce,
+    )
+    return scenario, choice
+
+
+def load_profile(name: str | None, gpu: GpuType) -> Profile:
+    """The named profile, else the shipped one of this GPU type, else that of the RTX PRO 6000 as the nearest kin."""
+    if name is not None:
+        return read_profile(find_input("profiles", name))
+    shipped = shipped_names("profiles")
+    for key in (gpu.key, _family(gpu)):
+        if key in shipped:
+            return read_profile(find_input("profiles", key))
+    return read_profile(find_input("profiles", _DEFAULT_DONORS[0]))
+
+
+def _family(gpu: GpuType) -> str:
+    """Editions of one chip share a profile: ``rtx_pro_6000_max_q`` reads ``rtx_pro_6000``."""
+    return next((name for name in shipped_names("profiles") if gpu.key.startswith(name)), "")
+
+
+def kernel_clock(gpu: GpuType, engine: EngineSpec, model: ModelSpec) -> KernelLibrary:
+    """Kernel times of a GPU under an engine: its own tables first, then those it may borrow."""
+    measured = measured_gpus()
+    donors = [key for key in measured if gpu.key.startswith(key)]
+    donors += [key for key in _DEFAULT_DONORS if key in measured and key not in donors]
+    precision = next((layer.mlp.precision for layer in model.layers if isinstance(layer.mlp, Moe)), None)
+    backends = Backends(
+        engine=engine.name,
+        experts=engine.expert_backends.get(str(precision), "flashinfer_cutlass"),
+        attention=engine.attention_backend,
+    )
+    return KernelLibrary(
+        gpu=gpu,
+        donors=[Donor(gpu=gpu_type(key), tables=load_kernel_tables(key)) for key in donors],
+        backends=backends,
+    )
+
+
+def _group(
+    fabric: Fabric, tp: int | None, gpus: tuple[int, ...] | None, profile: Profile
+) -> tuple[tuple[str, ...], str]:
+    """The GPUs of the tensor-parallel group, in rank order, and how they were chosen."""
+    by_index = {gpu.index: gpu.name for gpu in fabric.gpus}
+    if gpus is None:
+        return choose_gpus(fabric, tp or len(by_index), RouteCosts.of(profile))
+    for index in gpus:
+        if index not in by_index:
+            raise InputError(f"--gpus names GPU {index}; '{fabric.name}' has GPUs 0 to {max(by_index)}")
+    if tp is not None and tp != len(gpus):
+        raise InputError(f"--tp {tp} does not fit --gpus, which names {len(gpus)} GPUs")
+    return tuple(by_index[index] for index in gpus), "the GPUs asked for"
+
+
+_NCCL_KEYS: Final = (
+    "NCCL_ALGO", "NCCL_GRAPH_FILE", "NCCL_MAX_NCHANNELS", "NCCL_MIN_NCHANNELS", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL",
+    "NCCL_PROTO",
+)  # fmt: skip
+_LEVELS: Final = ("LOC", "NVL", "PIX", "PXB", "PHB", "NODE", "SYS")
+
+
+def nccl_environment(base: NcclEnvironment, variables: Mapping[str, str]) -> NcclEnvironment:
+    """NCCL variables over what the overlay says. Raises InputError for a variable or value pciesim does not model."""
+    changed = base
+    for key, value in variables.items():
+        if key == "NCCL_P2P_LEVEL":
+            _one_of(key, value, _LEVELS)
+            changed = replace(changed, p2p_level=value, p2p=value != "LOC" and changed.p2p)
+        elif key == "NCCL_P2P_DISABLE":
+            _one_of(key, value, ("0", "1"))
+            changed = replace(changed, p2p=value == "0")
+        elif key == "NCCL_ALGO":
+            _one_of(key, value, ("Ring", "Tree"))
+            changed = replace(changed, algorithm=value)
+        elif key == "NCCL_PROTO":
+            _one_of(key, value, ("LL", "Simple"))
+            changed = replace(changed, protocol=value)
+        elif key in ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"):
+            if not value.isdecimal() or not 1 <= int(value) <= 64:
+                raise InputError(f"{key}={value}: expected a number of channels from 1 to 64")
+            changed = replace(changed, channels=int(value))
+        elif key == "NCCL_GRAPH_FILE":
+            changed = replace(changed, graph_file=value not in ("", "0"))
+        else:
+            raise UnknownName("NCCL variable", key, _NCCL_KEYS)
+    return changed
+
+
+def _one_of(key: str, value: str, valid: tuple[str, ...]) -> None:
+    if value not in valid:
+        raise UnknownName(f"value of {key}", value, valid)

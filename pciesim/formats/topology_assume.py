@@ -1,0 +1,289 @@
+"""What a fabric rests on that its input did not say: the cells it came from, how to settle it, what would change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+from typing import Final
+
+from pciesim.fabric import Assumption
+from pciesim.formats.catalogue import UNKNOWN_HOST
+from pciesim.formats.topology_box import DEFAULT_GENERATION, DEFAULT_WIDTH, Box
+from pciesim.formats.topology_distance import Level
+from pciesim.formats.topology_infer import SocketEvidence
+from pciesim.hardware import pcie_bandwidth
+from pciesim.units import format_rate
+
+__all__ = ["assume"]
+
+_SHOWN: Final = 3  # pairs named in one assumption
+
+
+def assume(box: Box) -> tuple[Assumption, ...]:
+    """Everything assumed about a box, the structure first."""
+    return tuple(assumption for rule in _RULES for assumption in rule(box))
+
+
+def _names(box: Box, gpus: Sequence[int]) -> str:
+    return ", ".join(box.matrix.gpus[gpu] for gpu in gpus)
+
+
+def _cells(box: Box, pairs: Sequence[tuple[int, int]]) -> str:
+    """``GPU0-GPU1 PIX, GPU0-GPU2 PIX and 4 more``."""
+    names, cells = box.matrix.names, box.matrix.cells
+    shown = ", ".join(f"{names[one]}-{names[other]} {cells[one][other]}" for one, other in pairs[:_SHOWN])
+    return shown + (f" and {len(pairs) - _SHOWN} more" if len(pairs) > _SHOWN else "")
+
+
+def _printed_pairs(box: Box, *levels: Level) -> list[tuple[int, int]]:
+    """GPU pairs whose PCIe level is printed and one of those given (any where none is)."""
+    distances = box.plan.distances
+    return [
+        pair
+        for pair in combinations(range(len(box.matrix.gpus)), 2)
+        if pair not in distances.hidden and (not levels or distances.of(*pair) in levels)
+    ]
+
+
+def _repairs(box: Box) -> Iterator[Assumption]:
+    for note in box.matrix.notes:
+        yield Assumption(
+            text=note,
+            settle="save the output of nvidia-smi topo -m to a file, with its tabs",
+            matters="only what the damaged cells say",
+        )
+
+
+def _sockets(box: Box) -> Iterator[Assumption]:
+    plan, stated = box.plan, box.overlay
+    if stated.host.numa or all(gpu in stated.gpus and stated.gpus[gpu].socket is not None for gpu in _all(box)):
+        return
+    if plan.socket_evidence is SocketEvidence.NUMA:
+        if plan.nodes_per_socket > 1 and stated.host.sockets is None:
+            yield Assumption(
+                text=f"{plan.nodes_per_socket} NUMA nodes per socket, {plan.sockets} sockets (NUMA column goes up to "
+                f"{max(node for node, _ in plan.numa)})",
+                settle="lscpu | grep -E 'Socket|NUMA' ; state host.sockets or host.numa",
+                matters="which pairs cross the socket link: 0 to 0.3 us a traversal, and its bandwidth",
+            )
+    elif stated.host.sockets is None and (plan.sockets > 1 or _printed_pairs(box, Level.SYS)):
+        yield Assumption(
+            text=f"{plan.sockets} socket{'s' if plan.sockets > 1 else ''}, told by {plan.socket_evidence}: there is "
+            f"no NUMA column ({_cells(box, _printed_pairs(box, Level.SYS)) or 'no SYS pair'})",
+            settle="lscpu | grep Socket ; cat /sys/bus/pci/devices/<address>/numa_node for each GPU",
+            matters="which pairs cross the socket link: 0 to 0.3 us a traversal, and its bandwidth",
+        )
+    apart = [
+        (one, other)
+        for one, other in _printed_pairs(box, Level.PIX, Level.PXB, Level.PHB, Level.NODE)
+        if plan.gpu_numa[one] is not None
+        and plan.gpu_numa[other] is not None
+        and plan.gpu_numa[one] != plan.gpu_numa[other]
+    ]
+    if apart:
+        yield Assumption(
+            text=f"cells are believed where the NUMA column contradicts them ({_cells(box, apart)}, but on two nodes)",
+            settle="cat /sys/bus/pci/devices/<address>/numa_node for each GPU",
+            matters="whether these pairs cross the socket link",
+        )
+
+
+def _all(box: Box) -> range:
+    return range(len(box.matrix.gpus))
+
+
+def _sys_inside_node(box: Box) -> Iterator[Assumption]:
+    """SYS although one NUMA node: host bridges of one socket (Sapphire Rapids, some WRX90 and virtual machines)."""
+    plan = box.plan
+    pairs = [
+        (one, other)
+        for one, other in _printed_pairs(box, Level.SYS)
+        if plan.gpu_numa[one] is not None and plan.gpu_numa[one] == plan.gpu_numa[other]
+        and plan.gpu_sockets[one] == plan.gpu_sockets[other]
+    ]  # fmt: skip
+    if pairs:
+        yield Assumption(
+            text=f"SYS inside one NUMA node is a crossing of host bridges, not of sockets ({_cells(box, pairs)})",
+            settle="lspci -tv: bridges of one CPU? A dependent load takes 1.4 us inside a socket, more across",
+            matters="a socket link would add up to 0.3 us a traversal and cap the rate",
+        )
+
+
+def _virtual_machine(box: Box) -> Iterator[Assumption]:
+    pairs = _printed_pairs(box)
+    if box.overlay.switches is None and pairs and pairs == _printed_pairs(box, Level.PHB):
+        yield Assumption(
+            text=f"every GPU on a root port of its own: all pairs are PHB ({_cells(box, pairs)}), which virtual "
+            "machines print whatever the wiring",
+            settle="nvidia-smi topo -m or lspci -tv on the host instead of the guest",
+            matters="hidden switches share uplinks and shorten traversals (0.37 against 0.7 us); hidden sockets add",
+        )
+
+
+def _shared_uplinks(box: Box) -> Iterator[Assumption]:
+    if box.overlay.switches is not None:
+        return
+    for switch in box.plan.switches:
+        if len(switch.gpus) > 1:
+            link = box.uplink(switch)
+            one, other = switch.gpus[:2]
+            yield Assumption(
+                text=f"{switch.name}: {_names(box, switch.gpus)} share one switch and one Gen{link[0]} x{link[1]} "
+                f"uplink ({_cells(box, list(combinations(switch.gpus, 2)))})",
+                settle=f"copy from {_names(box, [one])} and {_names(box, [other])} out of the switch at once: half the "
+                "rate each means a shared uplink. lspci -tv shows a cascade of chips",
+                matters=f"traffic that leaves the switch shares {format_rate(pcie_bandwidth(*link))}; an uplink each "
+                "would double it or more",
+            )
+
+
+def _trees(box: Box) -> Iterator[Assumption]:
+    if box.overlay.switches is not None:
+        return
+    for top in box.plan.switches:
+        inside = [switch for switch in box.plan.switches if switch.behind == top.name]
+        gpus = [*top.gpus, *(gpu for switch in inside for gpu in switch.gpus)]
+        names = _names(box, sorted(gpus))
+        pairs = [pair for pair in _printed_pairs(box, Level.PXB) if pair[0] in gpus and pair[1] in gpus]
+        where = f"({_cells(box, pairs) or 'by the NICs'})"
+        if len(inside) > 1:
+            yield Assumption(
+                text=f"{top.name} joins {len(inside)} switches of {names} under one uplink {where}",
+                settle="lspci -tv shows the bridges; state switches in the overlay",
+                matters="a cascade without it saves a switch between the groups (0.105 us a traversal)",
+            )
+        elif inside or len(top.gpus) > 1:
+            yield Assumption(
+                text=f"{top.name}: PXB among {names} is one chip that shows nested bridges {where}",
+                settle="lspci -tv shows the bridges; state switches in the overlay",
+                matters="two chips in a row add a switch (0.105 us a traversal)",
+            )
+
+
+def _partitions(box: Box) -> Iterator[Assumption]:
+    holders = box.plan.gpu_switches
+    pairs = [
+        (one, other)
+        for one, other in _printed_pairs(box, Level.PHB, Level.NODE)
+        if holders[one] and holders[other] and holders[one] != holders[other]
+    ]
+    if pairs and box.overlay.switches is None:
+        yield Assumption(
+            text=f"different switches of a socket meet at the root complex ({_cells(box, pairs)}), not inside one "
+            "partitioned chip",
+            settle="a dependent load between them: 0.7 us inside a chip, 1.4 us through the CPU",
+            matters="inside a chip they are as near as PIX and leave the uplinks alone",
+        )
+
+
+def _hidden_by_nvlink(box: Box) -> Iterator[Assumption]:
+    distances = box.plan.distances
+    if distances.guessed:
+        yield Assumption(
+            text=f"the PCIe path of {len(distances.guessed)} NVLink pairs is taken from NUMA columns and bounds "
+            f"({_cells(box, distances.guessed)})",
+            settle="lspci -tv",
+            matters="only traffic that avoids NVLink (host memory, NCCL with NVLink or P2P off)",
+        )
+    switched = [gpu for gpu in _all(box) if box.behind_nvswitch(gpu)]
+    if switched:
+        row = [(switched[0], other) for other in box.nvlink_peers(switched[0])]
+        yield Assumption(
+            text=f"an NVSwitch: one set of links per GPU, shared by all its peers ({_cells(box, row)})",
+            settle="nvidia-smi nvlink -s",
+            matters="without it every peer would have links of its own",
+        )
+
+
+def _slots(box: Box) -> Iterator[Assumption]:
+    every = box.overlay.link
+
+    def stated(gpu: int) -> bool:
+        own = box.overlay.gpus.get(gpu)
+        generation = every.generation or (own.generation if own else None)
+        width = every.width or (own.width if own else None)
+        return generation is not None and width is not None
+
+    by_link: dict[tuple[int, int], list[int]] = {}
+    for gpu in _all(box):
+        if not stated(gpu):
+            by_link.setdefault(box.gpu_link(gpu), []).append(gpu)
+    for link, gpus in by_link.items():
+        why = "the most GPU and host can do" if box.gpus[gpus[0]] else "the GPU model is not stated"
+        yield Assumption(
+            text=f"{_names(box, gpus)} on Gen{link[0]} x{link[1]}, {format_rate(pcie_bandwidth(*link))} per direction: "
+            f"{why} (the matrix does not show links)",
+            settle="lspci -vv, LnkSta of each GPU under load (idle links train down); nvidia-smi -q -d PCIE",
+            matters="the bandwidth of every route through the slot; x8 or one generation less halves it",
+        )
+
+
+def _models(box: Box) -> Iterator[Assumption]:
+    unknown = [gpu for gpu in _all(box) if box.gpus[gpu] is None]
+    if unknown:
+        yield Assumption(
+            text=f"the model of {_names(box, unknown)} is not stated",
+            settle="nvidia-smi -L ; state gpu in the overlay",
+            matters="kernel times, memory, NCCL's constants, the PCIe generation",
+        )
+
+
+def _nics(box: Box) -> Iterator[Assumption]:
+    if any(nic not in box.overlay.nics for nic in range(len(box.matrix.nics))):
+        yield Assumption(
+            text=f"NICs on Gen{DEFAULT_GENERATION} x{DEFAULT_WIDTH}; those PIX or PXB to each other only are functions "
+            "of one card on one root port",
+            settle="lspci -vv, LnkSta of each NIC; state nics in the overlay",
+            matters="only traffic of the NICs themselves",
+        )
+
+
+def _host(box: Box) -> Iterator[Assumption]:
+    stated = box.overlay.host
+    if box.host.key == UNKNOWN_HOST:
+        yield Assumption(
+            text="the CPU is not stated: memory, socket link and NCCL's constant are those of a common server",
+            settle="lscpu ; state host.cpu",
+            matters="host memory and socket rates, NCCL's default P2P level and its search between sockets",
+        )
+    elif box.plan.sockets > 1 and stated.socket_link.links is None:
+        yield Assumption(
+            text=f"{box.host.socket_links} links between the sockets: the most {box.host.name} has",
+            settle="the board's manual (AMD boards with 160 PCIe lanes wire three); state host.socket_link",
+            matters="the rate of many flows at once between the sockets",
+        )
+
+
+def _peers(box: Box) -> Iterator[Assumption]:
+    if not box.overlay.host.acs_redirect and any(len(switch.gpus) > 1 for switch in box.plan.switches):
+        yield Assumption(
+            text="ACS redirect is off: peers of one switch talk inside it",
+            settle="lspci -vvv | grep ACSCtl (ReqRedir-); else state host.acs_redirect",
+            matters="with it on they share the uplink and cross the root complex: half the bandwidth, 0.3 us more",
+        )
+    if len(box.matrix.gpus) > 1 and box.overlay.p2p.driver is None:
+        refused = sorted({kind.name for kind in box.gpus if kind is not None and not kind.pcie_p2p})
+        yield Assumption(
+            text=f"the stock driver refuses peer-to-peer over PCIe on {', '.join(refused)}"
+            if refused
+            else "the driver grants peer-to-peer over PCIe between all GPUs",
+            settle="nvidia-smi topo -p2p r ; state p2p.driver",
+            matters="without it every byte crosses host memory: three traversals instead of one",
+        )
+
+
+_RULES: Final[tuple[Callable[[Box], Iterator[Assumption]], ...]] = (
+    _repairs,
+    _sockets,
+    _sys_inside_node,
+    _virtual_machine,
+    _shared_uplinks,
+    _trees,
+    _partitions,
+    _hidden_by_nvlink,
+    _slots,
+    _models,
+    _nics,
+    _host,
+    _peers,
+)

@@ -1,0 +1,112 @@
+"""Makes a profile again from its recipe: reads the runs, fits, and returns the file's text, byte for byte the same."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from pciesim.api import load_scenario, nccl_environment
+from pciesim.calibrate.fit import Fit, fit_profile
+from pciesim.calibrate.points import Point
+from pciesim.evaluate.collective import CollectiveTimer
+from pciesim.fabric import Fabric
+from pciesim.formats.catalogue import gpu_type
+from pciesim.formats.points_csv import read_points
+from pciesim.formats.profile_yaml import profile_text
+from pciesim.formats.recipe_yaml import HostRow, RecipeDocument, read_recipe
+from pciesim.formats.shipped import find_input
+from pciesim.formats.topology import load_fabric
+from pciesim.predict import evaluate_step, timer_of
+from pciesim.profile import Evidence, Parameter, Profile
+from pciesim.units import Seconds
+
+__all__ = ["Refit", "point_timers", "refit"]
+
+
+def point_timers() -> Callable[[Point, Profile], CollectiveTimer]:
+    """A function from a point and a profile to the timer that predicts it by the closed form.
+
+    Timers of the last profile are kept: a fit asks for all its points under one profile before it moves on.
+    """
+    fabrics: dict[tuple[str, tuple[tuple[str, str], ...]], Fabric] = {}
+    timers: dict[tuple[str, tuple[tuple[str, str], ...], tuple[int, ...]], CollectiveTimer] = {}
+    last: list[Profile] = []
+
+    def timer_for(point: Point, profile: Profile) -> CollectiveTimer:
+        if not last or last[0] is not profile:
+            timers.clear()
+            last[:] = [profile]
+        machine = (point.topology, point.nccl)
+        if machine not in fabrics:
+            loaded = load_fabric(find_input("topologies", point.topology))
+            fabrics[machine] = replace(loaded, nccl=nccl_environment(loaded.nccl, dict(point.nccl)))
+        key = (*machine, point.gpus)
+        if key not in timers:
+            box = fabrics[machine]
+            timers[key] = CollectiveTimer(
+                fabric=box,
+                gpus=tuple(box.gpus[index].name for index in point.gpus),
+                compute_capability=gpu_type(box.gpu_model).compute_capability,
+                profile=profile,
+                evaluator="estimate",
+            )
+        return timers[key]
+
+    return timer_for
+
+
+class Refit:
+    """What a refit gives: the text of the profile, the fit, and the host residuals per row."""
+
+    __slots__ = ("fit", "profile", "text")
+
+    def __init__(self, fit: Fit, profile: Profile, text: str) -> None:
+        self.fit, self.profile, self.text = fit, profile, text
+
+
+def refit(recipe_path: Path, runs: Path) -> Refit:
+    """Runs a recipe against the measurements under ``runs``. Raises InputError on any fault of a file."""
+    recipe = read_recipe(recipe_path)
+    points = [point for name in recipe.runs for point in read_points(runs / name)]
+    where = str(recipe_path)
+    fit = fit_profile(recipe.start_profile(where), recipe.free(where), points, point_timers(), source=recipe.fit_source)
+    profile = _with_host_times(fit.profile, recipe)
+    header = f"Made by `pciesim calibrate refit {recipe_path.name}`; do not edit, change the recipe or the runs instead."
+    return Refit(fit, profile, profile_text(profile, header))
+
+
+def _with_host_times(profile: Profile, recipe: RecipeDocument) -> Profile:
+    """The one end-to-end figure per engine: what the published steps take beyond kernels and collectives."""
+    for name in sorted({row.engine for row in recipe.host_rows}):
+        rows = [row for row in recipe.host_rows if row.engine == name]
+        left = [_host_residual(row, profile) for row in rows]
+        value = max(0.0, statistics.fmean(left))
+        spread = max(max(left) - value, value - min(left), _HOST_SPREAD * value)
+        parameter = Parameter(
+            value=value,
+            low=max(0.0, value - spread),
+            high=value + spread,
+            evidence=Evidence.FITTED,
+            source=f"mean residual of {len(rows)} published four-GPU rows ({'; '.join(row.source for row in rows)})",
+        )
+        profile = replace(profile, parameters=(*profile.parameters, (f"host.{name}", parameter)))
+    return profile
+
+
+_HOST_SPREAD = 0.35  # at least: the residual also holds every error of the kernel tables
+
+
+def _host_residual(row: HostRow, profile: Profile) -> Seconds:
+    scenario, _ = load_scenario(
+        topo=row.topology, model=row.model, tp=None, batch=1, context=1024, gpus=row.gpus, engine=row.engine,
+        allreduce=row.allreduce, profile=None, overlay=None, nccl=row.nccl, parameters=profile,
+    )  # fmt: skip
+    scenario = replace(scenario, profile=_without_host(profile, scenario.engine.host_parameter))
+    return 1 / row.tokens_per_s_user - evaluate_step(scenario, timer_of(scenario, "simulate")).timeline.length
+
+
+def _without_host(profile: Profile, name: str) -> Profile:
+    nothing = Parameter(value=0.0, low=0.0, high=0.0, evidence=Evidence.ASSUMED, source="left out while fitting it")
+    return replace(profile, parameters=(*((n, p) for n, p in profile.parameters if n != name), (name, nothing)))
