@@ -6,7 +6,7 @@ is then run on its streams.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,10 +36,14 @@ _RESERVE: Final = 4 * GB  # CUDA context, graph pool, activations, communication
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A scheduled and timed step: what every report is made of."""
+    """A scheduled and timed step: what every report is made of.
+
+    A kernel's span on the timeline is its own time and ``gap``, the pause before the next kernel of the CUDA graph.
+    """
 
     schedule: Schedule
     timeline: Timeline
+    gap: KernelTime
     kernels: dict[Kernel, KernelTime]
     timed: dict[Collective, Timed]
     counts: Counter[Collective]
@@ -77,6 +81,7 @@ def evaluate_step(scenario: Scenario, timer: CollectiveTimer) -> Step:
     timed: dict[Collective, Timed] = {}
     durations: list[Seconds] = []
     host = scenario.profile.value(scenario.engine.host_parameter)
+    gap = scenario.clock.gap()
     for op in schedule.ops:
         if isinstance(op, Collective):
             if op not in timed:
@@ -87,10 +92,11 @@ def evaluate_step(scenario: Scenario, timer: CollectiveTimer) -> Step:
         else:
             if op.kernel not in kernels:
                 kernels[op.kernel] = scenario.clock.time(op.kernel)
-            durations.append(kernels[op.kernel].value)
+            durations.append(kernels[op.kernel].value + gap.value)
     return Step(
         schedule=schedule,
         timeline=run_schedule(schedule, durations),
+        gap=gap,
         kernels=kernels,
         timed=timed,
         counts=Counter(op for op in schedule.ops if isinstance(op, Collective)),
@@ -115,7 +121,7 @@ def predict(scenario: Scenario, request: Request, timer: CollectiveTimer | None 
         evidence=host.evidence,
     )
     kernel_effects = _kernel_effects(step)
-    totals = _step_effects(step, effects) + [host_effect, *kernel_effects.values()]
+    totals = [*_step_effects(step, effects), host_effect, *kernel_effects.values(), _gap_effect(step)]
     latency = combine(step.timeline.length, totals)
     rows = scenario.workload.batch
     per_user = Interval(value=1 / latency.value, low=1 / latency.high, high=1 / latency.low)
@@ -246,6 +252,23 @@ def _kernel_effects(step: Step) -> dict[Category, Effect]:
     }
 
 
+def _gaps(step: Step) -> Counter[Category]:
+    """Kernels on the critical path by category: each is followed by a gap."""
+    ops = (step.schedule.ops[position] for position in step.timeline.critical)
+    return Counter(op.category for op in ops if isinstance(op, Compute) and op.kernel in step.kernels)
+
+
+def _gap_effect(step: Step) -> Effect:
+    count = _gaps(step).total()
+    gap = step.gap
+    return Effect(
+        name="launch gap per kernel",
+        below=count * (gap.value - gap.low),
+        above=count * (gap.high - gap.value),
+        evidence=gap.source,
+    )
+
+
 # -- parts of the answer --------------------------------------------------------------------------------------------
 
 
@@ -259,7 +282,11 @@ def _breakdown(
     own[Category.HOST] = [host]
     for category in (Category.ALL_REDUCE, Category.LOGITS_GATHER):
         own[category] = _step_effects(step, {op: each for op, each in effects.items() if op.category is category})
-    parts = step.timeline.by_category(step.schedule)
+    parts: dict[Category, Seconds] = defaultdict(float, step.timeline.by_category(step.schedule))
+    for category, count in _gaps(step).items():  # gaps are a cost of their own, wherever they fall
+        parts[category] -= count * step.gap.value
+        parts[Category.SMALL] += count * step.gap.value
+    own.setdefault(Category.SMALL, []).append(_gap_effect(step))
     return tuple((str(c), combine(parts[c], own.get(c, []))) for c in Category if c in parts)
 
 

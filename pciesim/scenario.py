@@ -25,6 +25,9 @@ class KernelClock(Protocol):
     def time(self, kernel: Kernel) -> KernelTime:
         """Value, interval and source of one kernel's time."""
 
+    def gap(self) -> KernelTime:
+        """What a kernel costs in a step beyond its stand-alone time."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:

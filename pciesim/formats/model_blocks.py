@@ -6,9 +6,9 @@ Fields and their meaning are those of the class of the same name in :mod:`pciesi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from pciesim.formats.documents import Document
 from pciesim.model import (
@@ -79,6 +79,12 @@ class AttentionDocument(Document):
     sparse_top_k: Count = 0
     indexer: IndexerDocument | None = None
 
+    @model_validator(mode="after")
+    def _heads_are_shared_evenly(self) -> Self:
+        if self.heads % self.kv_heads:
+            raise ValueError(f"kv_heads {self.kv_heads} does not divide heads {self.heads}")
+        return self
+
     def to_domain(self, precision: Precisions) -> Attention:
         """The mixer at the given precisions."""
         return Attention(
@@ -127,6 +133,14 @@ class CompressedAttentionDocument(Document):
     sparse_top_k: Count = 0
     indexer: IndexerDocument | None = None
 
+    @model_validator(mode="after")
+    def _groups_are_even(self) -> Self:
+        if self.heads % self.output_groups:
+            raise ValueError(f"output_groups {self.output_groups} does not divide heads {self.heads}")
+        if self.indexer is not None and not self.ratio:
+            raise ValueError("an indexer needs a ratio above 0")
+        return self
+
     def to_domain(self, precision: Precisions) -> CompressedAttention:
         """The mixer at the given precisions."""
         return CompressedAttention(
@@ -147,6 +161,12 @@ class GatedDeltaNetDocument(Document):
     value_dim: PositiveInt
     conv_kernel: PositiveInt = 4
     state_precision: Precision = Precision.FP32
+
+    @model_validator(mode="after")
+    def _heads_are_shared_evenly(self) -> Self:
+        if self.value_heads % self.key_heads:
+            raise ValueError(f"key_heads {self.key_heads} does not divide value_heads {self.value_heads}")
+        return self
 
     def to_domain(self, precision: Precisions) -> GatedDeltaNet:
         """The mixer at the given precisions."""
@@ -229,6 +249,12 @@ class MoeDocument(Document):
     router_bias: bool = False
     routing_bias: bool = False
     dense_intermediate: Count = 0
+
+    @model_validator(mode="after")
+    def _experts_are_enough(self) -> Self:
+        if self.top_k > self.experts:
+            raise ValueError(f"top_k {self.top_k} is more than experts {self.experts}")
+        return self
 
     def to_domain(self, precision: Precisions) -> Moe | DenseAndMoe:
         """The MLP at the given precisions."""

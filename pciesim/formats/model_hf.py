@@ -53,7 +53,10 @@ def read_hf_document(path: Path, *, name: str = "") -> ModelDocument:
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in fault["loc"])
-        raise InputError(f"cannot be mapped: {place}: {fault['msg']}, found {fault['input']!r}", where=where) from None
+        found = fault["input"]
+        shown = f", found {found!r}" if isinstance(found, int | float | str) else ""
+        message = fault["msg"].removeprefix("Value error, ")
+        raise InputError(f"cannot be mapped: {place}: {message[:1].lower()}{message[1:]}{shown}", where=where) from None
 
 
 def _unknown(fields: Fields, kind: str) -> InputError:

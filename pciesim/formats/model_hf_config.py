@@ -54,7 +54,8 @@ class Fields:
         value = self.get(*names, default=default)
         if value is None:
             kind = self.get("model_type")
-            raise InputError(f"field '{names[0]}' is missing, which model_type '{kind}' needs", where=self.where)
+            needed = f", which model_type '{kind}' needs" if kind else ""
+            raise InputError(f"field '{names[0]}' is missing{needed}", where=self.where)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InputError(f"field '{names[0]}' is {value!r}, expected a whole number", where=self.where)
         return value
@@ -69,4 +70,11 @@ class Fields:
         if not isinstance(value, list) or len(value) < length:
             found = f"{len(value)} entries" if isinstance(value, list) else repr(value)
             raise InputError(f"field '{name}' has {found}, expected one for each of {length} layers", where=self.where)
-        return value[:length]
+        return value[:length] if length else value
+
+    def nested(self, name: str) -> Fields:
+        """The fields of an object inside; empty where it is missing."""
+        value = self.get(name, default={})
+        if not isinstance(value, dict):
+            raise InputError(f"field '{name}' is {value!r}, expected an object", where=self.where)
+        return Fields(text=value, outer=value, where=self.where)

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from pciesim.errors import InputError
 from pciesim.formats.model_hf_config import Fields
+from pciesim.formats.model_yaml import MAX_LAYERS
 
 __all__ = ["FAMILIES", "Architecture"]
 
@@ -72,7 +73,10 @@ def _shared(fields: Fields) -> int:
 
 
 def _depth(fields: Fields) -> int:
-    return fields.whole("num_hidden_layers")
+    depth = fields.whole("num_hidden_layers")
+    if not 1 <= depth <= MAX_LAYERS:
+        raise InputError(f"field 'num_hidden_layers' is {depth}, expected 1 to {MAX_LAYERS}", where=fields.where)
+    return depth
 
 
 def _dense_then_moe(fields: Fields, mixers: list[str]) -> tuple[str, ...]:
@@ -119,7 +123,7 @@ def _gqa_moe(fields: Fields) -> Architecture:
 
 
 def _minimax_m2(fields: Fields) -> Architecture:
-    norm = {"per_layer": "projection", "per_head": "head"}[str(fields.get("qk_norm_type", default="per_layer"))]
+    norm = "projection" if fields.get("qk_norm_type", default="per_layer") == "per_layer" else "head"
     modules = fields.whole("num_mtp_modules", default=0) if fields.flag("use_mtp") else 0
     return Architecture(
         blocks={"attention": _attention(fields, qk_norm=norm), "moe": _moe(fields, routing_bias=True)},
@@ -134,21 +138,20 @@ def _minimax_m2(fields: Fields) -> Architecture:
 def _minimax_m3(fields: Fields) -> Architecture:
     """Block-sparse attention from some layer on; the indexer chooses blocks per KV head."""
     depth = _depth(fields)
-    sparse = fields.get("sparse_attention_config", default={})
-    block = sparse.get("sparse_block_size", 128)
-    top_k = (sparse.get("sparse_topk_blocks", 16) + sparse.get("sparse_local_block", 1)) * block
+    sparse = fields.nested("sparse_attention_config")
+    blocks = sparse.whole("sparse_topk_blocks") + sparse.whole("sparse_local_block")
     indexer = {
-        "heads": sparse.get("sparse_num_index_heads", 4),
-        "head_dim": sparse.get("sparse_index_dim", 128),
+        "heads": sparse.whole("sparse_num_index_heads"),
+        "head_dim": sparse.whole("sparse_index_dim"),
         "weighted": False,
     }
     full = _attention(fields, qk_norm="head")
-    is_sparse = sparse.get("sparse_attention_freq", [0] * depth)
+    is_sparse = sparse.sequence("sparse_attention_freq", depth)
     is_moe = fields.sequence("moe_layer_freq", depth)
     return Architecture(
         blocks={
             "full": full,
-            "sparse": full | {"sparse_top_k": top_k, "indexer": indexer},
+            "sparse": full | {"sparse_top_k": blocks * sparse.whole("sparse_block_size"), "indexer": indexer},
             "dense": _dense(fields, intermediate=fields.whole("dense_intermediate_size")),
             "moe": _moe(fields, shared_intermediate=fields.whole("shared_intermediate_size"), routing_bias=True),
         },
@@ -311,14 +314,14 @@ def _qwen3_next(fields: Fields) -> Architecture:
 
 def _kimi_linear(fields: Fields) -> Architecture:
     """Kimi-Linear and Kimi-K3: Kimi delta attention in most layers, latent attention in the others."""
-    linear = fields.get("linear_attn_config", default={})
-    kda_layers = set(linear.get("kda_layers", []))  # counted from 1
+    linear = fields.nested("linear_attn_config")
+    kda_layers = linear.sequence("kda_layers", 0)  # counted from 1
     delta = {
         "kind": "kimi_delta",
-        "heads": linear.get("num_heads", 0),
-        "head_dim": linear.get("head_dim", 0),
-        "conv_kernel": linear.get("short_conv_kernel_size", 4),
-        "full_rank_gate": bool(linear.get("use_full_rank_gate", False)),
+        "heads": linear.whole("num_heads"),
+        "head_dim": linear.whole("head_dim"),
+        "conv_kernel": linear.whole("short_conv_kernel_size", default=4),
+        "full_rank_gate": linear.flag("use_full_rank_gate"),
     }
     latent = fields.whole("routed_expert_hidden_size", default=0)
     moe = _moe(
@@ -357,8 +360,9 @@ def _nemotron_h(fields: Fields) -> Architecture:
         if pattern
         else fields.get("layers_block_type", "layer_types")
     )
-    if not names or set(names) - set(letters.values()):
-        raise InputError(f"field 'hybrid_override_pattern' is {pattern!r}, expected M, *, E and -", where=fields.where)
+    kinds = tuple(letters.values())
+    if not isinstance(names, list) or not names or any(name not in kinds for name in names):
+        raise InputError("fields 'hybrid_override_pattern' and 'layers_block_type' name no blocks", where=fields.where)
     if "moe" in names:
         blocks["moe"] = _moe(
             fields,
@@ -370,7 +374,8 @@ def _nemotron_h(fields: Fields) -> Architecture:
     if "mlp" in names:
         blocks["mlp"] = _dense(fields, gated=False)
     mtp = fields.get("mtp_hybrid_override_pattern")
-    mtp_layers = [letters[letter] for letter in mtp] if mtp else fields.get("mtp_layers_block_type", default=[])
+    mtp_layers = [letters.get(letter, letter) for letter in mtp] if isinstance(mtp, str) else []
+    mtp_layers = mtp_layers or [str(name) for name in fields.get("mtp_layers_block_type", default=[])]
     modules = fields.whole("num_nextn_predict_layers", default=0) if mtp_layers else 0
     return Architecture(
         blocks=blocks,
@@ -438,8 +443,8 @@ def _deepseek_v4(fields: Fields) -> Architecture:
     }
     names = {0: "window", 4: "sparse", 128: "heavy"}
     ratios = fields.sequence("compress_ratios", depth)
-    if unknown := set(ratios) - set(names):
-        raise InputError(f"field 'compress_ratios' has {sorted(unknown)}, expected 0, 4 and 128", where=fields.where)
+    if any(ratio not in (0, 4, 128) for ratio in ratios):
+        raise InputError("field 'compress_ratios' has other entries than 0, 4 and 128", where=fields.where)
     return Architecture(
         blocks=blocks,
         layers=tuple(f"{names[ratio]} + moe" for ratio in ratios),

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -44,14 +44,17 @@ from pciesim.model import (
     Precision,
 )
 
+MAX_LAYERS: Final = 2000
+"""Of a run or a pattern: far above any model, low enough that a slip of the pen costs no memory."""
+
 __all__ = ["LayersDocument", "ModelDocument", "MtpDocument", "parse_model", "read_model"]
 
 
 class LayersDocument(Document):
     """A run: ``pattern`` lists layers as ``mixer + mlp`` (or one of the two), by block name."""
 
-    repeat: PositiveInt = 1
-    pattern: Annotated[tuple[str, ...], Field(min_length=1)]
+    repeat: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = 1
+    pattern: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_LAYERS)]
 
 
 class MtpDocument(Document):

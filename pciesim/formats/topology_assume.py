@@ -255,7 +255,7 @@ def _host(box: Box) -> Iterator[Assumption]:
 
 
 def _peers(box: Box) -> Iterator[Assumption]:
-    if not box.overlay.host.acs_redirect and any(len(switch.gpus) > 1 for switch in box.plan.switches):
+    if box.overlay.host.acs_redirect is None and any(len(switch.gpus) > 1 for switch in box.plan.switches):
         yield Assumption(
             text="ACS redirect is off: peers of one switch talk inside it",
             settle="lspci -vvv | grep ACSCtl (ReqRedir-); else state host.acs_redirect",

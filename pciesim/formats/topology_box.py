@@ -81,10 +81,12 @@ class Box:
     def may_peer(self, one: int, other: int) -> bool:
         """Whether the driver grants peer-to-peer: as stated, else as the vendor's stock driver does."""
         stated, plan = self.overlay.p2p, self.plan
-        if stated.driver is False:
+        if (one, other) in stated.refused or (other, one) in stated.refused:
             return False
         if self.nvlinks[one][other]:
             return True
+        if stated.driver is False:
+            return False
         if stated.bar1 is not None and stated.bar1 <= _SMALL_BAR1:
             return False
         stock = all(kind is None or kind.pcie_p2p for kind in (self.gpus[one], self.gpus[other]))

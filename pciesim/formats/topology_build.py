@@ -71,7 +71,7 @@ def build_fabric(box: Box, *, name: str) -> Fabric:
             channels=overlay.nccl.channels,
         ),
         write_collapse=overlay.write_collapse,
-        acs_redirect=overlay.host.acs_redirect,
+        acs_redirect=bool(overlay.host.acs_redirect),
         peer_access=access,
         assumptions=assume(box),
     )

@@ -99,16 +99,18 @@ class HostEntry(Document):
     memory_bandwidth: Rate | None = None
     socket_link: SocketLinkEntry = SocketLinkEntry()
     iommu: bool = False
-    acs_redirect: bool = False
+    acs_redirect: bool | None = None
 
 
 class P2pEntry(Document):
-    """Peer-to-peer: does the driver grant it (``topo -p2p r`` says OK), the size of BAR1, and the registry override.
+    """Peer-to-peer over PCIe: does the driver grant it (``topo -p2p r`` says OK), the size of BAR1, the override.
 
-    ``registry_override`` false: the driver stages pairs that do not share a switch in system memory.
+    ``refused`` lists pairs that it refuses where it grants others. ``registry_override`` false: the driver stages
+    pairs that do not share a switch in system memory.
     """
 
     driver: bool | None = None
+    refused: tuple[tuple[Index, Index], ...] = ()
     bar1: ByteQuantity | None = None
     registry_override: bool | None = None
 

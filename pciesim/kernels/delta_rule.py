@@ -16,7 +16,7 @@ __all__ = ["delta_rule_time"]
 
 MEASURED: Final = Spread(below=0.08, above=0.08)
 COLD: Final = Spread(below=0.15, above=0.12)
-BETWEEN: Final = Spread(below=0.20, above=0.20)
+BETWEEN: Final = Spread(below=0.22, above=0.22)
 VERIFY: Final = Spread(below=0.25, above=0.50)
 BORROWED: Final = Spread(below=0.25, above=0.35)
 

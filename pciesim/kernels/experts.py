@@ -14,7 +14,7 @@ from pciesim.kernels.times import KernelSource, KernelTime, Spread
 from pciesim.kernels.work import work
 from pciesim.model import Precision
 from pciesim.schedule import RoutedExperts
-from pciesim.units import Seconds
+from pciesim.units import Seconds, format_seconds
 
 __all__ = ["experts_time"]
 
@@ -33,6 +33,7 @@ _STANDS_IN: Final = {
     "mxfp8": ("fp8", "fp8_block"), "mxfp4": ("nvfp4",), "nvfp4": ("mxfp4",), "int4": ("mxfp4", "nvfp4"),
     "int4_awq": ("int4", "mxfp4", "nvfp4"),
 }  # fmt: skip
+_L2_SHARE: Final = 1.25
 _CUTLASS: Final = frozenset({"cutlass", "flashinfer_cutlass"})
 
 
@@ -83,33 +84,38 @@ def _same_shape(kernel: RoutedExperts, candidate: _Candidate, donor: Donor, back
     curve = table.curve(*shape, backends.routing) if table is not None else None
     if curve is None:
         return None
-    value, inside = _along_tokens(curve, kernel, donor, backends)
-    measured = curve.measured(kernel.tokens)
+    row, inside = _along_tokens(curve, kernel, donor, backends)
+    needs = work(kernel, backends.routing)
+    # Experts that fit L2 were read from there by the benchmark; a step reads them from device memory.
+    arrival = needs.weights / achieved_bandwidth(donor.gpu, donor.constants)
+    in_l2 = arrival > row and needs.weights < _L2_SHARE * donor.gpu.l2
+    value = arrival if in_l2 else row
     detail = f"{candidate.table}, {backends.routing}"
+    if in_l2:
+        detail += f", row {format_seconds(row)} read its weights from L2: bytes from device memory"
     if not inside:
         spread, source = BEYOND, KernelSource.ROOFLINE
         detail += f", scaled by roofline from {curve.points[-1]:.0f} tokens"
     elif candidate.rank == 0:
+        measured = curve.measured(kernel.tokens) and not in_l2
         spread = MEASURED if measured else TOKENS
         source = KernelSource.MEASURED if measured else KernelSource.INTERPOLATED
     else:
         spread = ENGINE if candidate.rank == 1 else BACKEND
         source = KernelSource.BORROWED
         detail += f" standing in for {backends.engine} {backends.experts}"
-    floor = datasheet_floor(work(kernel, backends.routing), donor.gpu)
+    floor = min(datasheet_floor(needs, donor.gpu), value)  # the number of experts hit is an expectation
     return KernelTime.around(value, spread, source=source, detail=detail, floor=floor)
 
 
 def _along_tokens(curve: Curve, kernel: RoutedExperts, donor: Donor, backends: Backends) -> tuple[Seconds, bool]:
-    """Between measured token counts; beyond them scaled by the roofline. Never faster than the weights arrive."""
-    constants = donor.constants
-    wanted = work(kernel, backends.routing)
-    arrival = wanted.weights / achieved_bandwidth(donor.gpu, constants)
+    """Between measured token counts, and True; beyond them scaled by the roofline, and False."""
     if curve.covers(kernel.tokens):
-        return max(curve.at(kernel.tokens), arrival), True
+        return curve.at(kernel.tokens), True
     edge = int(min(max(kernel.tokens, curve.points[0]), curve.points[-1]))
-    at_edge = roof(work(replace(kernel, tokens=edge), backends.routing), donor.gpu, constants)
-    return max(curve.at(edge) * roof(wanted, donor.gpu, constants) / at_edge, arrival), False
+    at_edge = roof(work(replace(kernel, tokens=edge), backends.routing), donor.gpu, donor.constants)
+    wanted = roof(work(kernel, backends.routing), donor.gpu, donor.constants)
+    return curve.at(edge) * wanted / at_edge, False
 
 
 def _nearest_shape(

@@ -28,7 +28,7 @@ BEYOND: Final = Spread(below=0.20, above=0.25)
 BORROWED: Final = Spread(below=0.20, above=0.30)
 
 NEIGHBOURS: Final = 4
-_SAME_SHAPE: Final = 0.001  # squared log distance at which a neighbour outweighs all others
+_SAME_SHAPE: Final = 0.05**2  # squared log distance below which a neighbour counts as the same shape
 
 # Tables to use for a precision without its own: the kernel is another one, so the time is borrowed.
 _STANDS_IN: Final = {"fp8_block": "fp8", "mxfp8": "fp8"}
@@ -121,9 +121,10 @@ def _many_rows(kernel: Gemm, largest: int, table: CurveTable, donor: Donor) -> K
     compute = roof(work(kernel), donor.gpu, constants)
     value = max(min(widened, linear), compute)
     detail = f"{table.name} at m {largest} with outputs widened {kernel.m / largest:.3g}-fold (equal FLOP)"
+    floor = datasheet_floor(work(kernel), donor.gpu)
     return KernelTime(
-        value=value, low=min(compute, value) * 0.9, high=max(linear, value) * 1.1, source=KernelSource.BORROWED,
-        detail=detail, floor=datasheet_floor(work(kernel), donor.gpu),
+        value=value, low=max(min(compute, value) * 0.9, floor), high=max(linear, value) * 1.1,
+        source=KernelSource.BORROWED, detail=detail, floor=floor,
     )  # fmt: skip
 
 

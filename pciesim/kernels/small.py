@@ -40,7 +40,7 @@ def small_time(kernel: Elementwise, donor: Donor) -> KernelTime:
 
 
 def _from_rows(kernel: Elementwise, donor: Donor) -> KernelTime | None:
-    """The row of a kind whose latency was measured, at the usual width (the descriptor has bytes, not a shape)."""
+    """The rows of a kind whose latency was measured, at the usual width: the descriptor has bytes, not a shape."""
     per_element = _BYTES_PER_ELEMENT.get(kernel.kind)
     table = donor.tables.table("small/pytorch")
     if per_element is None or table is None:
@@ -52,7 +52,7 @@ def _from_rows(kernel: Elementwise, donor: Donor) -> KernelTime | None:
     inside = curve.covers(rows)
     value = curve.at(rows) * max(1.0, rows / curve.points[-1])
     return KernelTime.around(
-        value, ROWS, source=KernelSource.MEASURED if inside else KernelSource.ROOFLINE,
+        value, ROWS, source=KernelSource.INTERPOLATED if inside else KernelSource.ROOFLINE,
         detail=f"{table.name}, PyTorch kernel at width {_USUAL_WIDTH}", floor=0.0,
     )  # fmt: skip
 

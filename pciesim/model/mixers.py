@@ -97,10 +97,10 @@ class Indexer:
 class Attention:
     """Grouped-query attention. ``window`` 0 is full attention, else only the last ``window`` tokens are kept.
 
-    ``output_gate`` doubles the query projection (Qwen3.5), ``head_gate`` adds one gate per head (Step-3; a few columns, kept in bf16). ``value_dim``
-    0 means ``head_dim``. ``shared_kv`` derives values from the key projection (Gemma 4's full layers); both are still
-    cached. ``sinks`` adds one logit per head (gpt-oss). ``sparse_top_k`` (0: all) is how many past tokens a query
-    reads, chosen by ``indexer``.
+    ``output_gate`` doubles the query projection (Qwen3.5); ``head_gate`` adds one gate per head (Step-3: a few columns,
+    taken as bf16). ``value_dim`` 0 means ``head_dim``. ``shared_kv`` derives values from the key projection (Gemma 4's
+    full layers); both are still cached. ``sinks`` adds one logit per head (gpt-oss). ``sparse_top_k`` (0: all) is how
+    many past tokens a query reads, chosen by ``indexer``.
     """
 
     heads: int

@@ -6,6 +6,7 @@ Plain enough to be read without colour and in 80 columns; 100 columns when the o
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Iterable
 from itertools import pairwise
@@ -33,6 +34,9 @@ KERNELS_SHOWN: Final = 8
 LEVERS_SHOWN: Final = 3
 PARAMETERS_SHOWN: Final = 2
 
+_TABLE: Final = re.compile(
+    r"[,;:]| row\b| between "
+)  # what follows the table's name in a kernel's detail; --json has all of it
 _LABELS: Final[dict[str, str]] = {
     Category.GEMM_MIXER: "GEMM, attention projections",
     Category.GEMM_MLP: "GEMM, dense and shared experts",
@@ -49,19 +53,22 @@ _LABELS: Final[dict[str, str]] = {
 
 
 def print_prediction(prediction: Prediction) -> None:
-    """Print to stdout, in the terminal's width or in 100 columns when piped."""
-    width = None if sys.stdout.isatty() else PIPED_WIDTH
-    console = Console(width=width, highlight=False, markup=False, emoji=False)
+    """Print to stdout, in the terminal's width or in 100 plain columns when piped."""
+    if not sys.stdout.isatty():
+        ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
+        sys.stdout.write(to_text(prediction, ascii_only=ascii_only))
+        return
+    console = Console(highlight=False, markup=False, emoji=False)
     with console.capture() as capture:  # not straight to stdout: rich would answer a closed pipe by leaving
         console.print(render(prediction, width=console.width, ascii_only=console.options.ascii_only))
     sys.stdout.write(capture.get())
 
 
-def to_text(prediction: Prediction, *, width: int = PIPED_WIDTH) -> str:
-    """The same without colour, as a string."""
+def to_text(prediction: Prediction, *, width: int = PIPED_WIDTH, ascii_only: bool = False) -> str:
+    """The same without colour, as a string without trailing blanks."""
     console = Console(file=io.StringIO(), width=width, highlight=False, markup=False, emoji=False, no_color=True)
     with console.capture() as capture:
-        console.print(render(prediction, width=width))
+        console.print(render(prediction, width=width, ascii_only=ascii_only))
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 
@@ -170,8 +177,8 @@ def _links(prediction: Prediction) -> Iterable[Text]:
     )
     if (link := prediction.busiest_link) is not None:
         yield Text(f"Busiest link: {link.name}, {format_bytes(link.nbytes)} a step, busy {_percent(link.busy)} of it")
-    for reason in dict.fromkeys(line.reason for line in lines if line.reason):
-        yield Text(f"Why: {reason}")
+    for kind, reason in dict.fromkeys((line.kind, line.reason) for line in lines if line.reason):
+        yield Text(f"Why, for {kind.replace('_', '-')}: {reason}")
 
 
 def _percent(share: float) -> str:
@@ -237,12 +244,14 @@ def _kernels(lines: tuple[KernelLine, ...], gap: int) -> Iterable[RenderableType
             f"{line.time.value / US:.1f}",
             f"{line.floor / US:.1f}",
             str(line.source),
-            Text(line.detail, "dim"),
+            Text(_TABLE.split(line.detail)[0], "dim"),
         )
     yield table
     if rest := longest[KERNELS_SHOWN:]:
         spent = sum(line.count * line.time.value for line in rest)
-        yield Text(f"and {len(rest)} more kinds, {format_seconds(spent)} together (--json lists them)")
+        yield Text(
+            f"and {len(rest)} more kinds, {format_seconds(spent)} together (--json has all, and how each was found)"
+        )
 
 
 def _memory(memory: MemoryUse) -> Text:

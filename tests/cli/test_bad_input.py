@@ -10,8 +10,6 @@ import pytest
 from tests.cli.conftest import Outcome
 from tests.support.boxes import LEGEND, matrix_text
 
-pytest.importorskip("pciesim.api")
-
 Run = Callable[..., Outcome]
 BOX = ("--topo", "rtx6000x8")
 MODEL = ("--model", "qwen35_397b")
@@ -39,7 +37,7 @@ def test_a_missing_file(refused: Callable[..., str], tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_gets_the_nearest(refused: Callable[..., str]) -> None:
-    assert "unknown topology 'rtx600x8'; did you mean 'rtx6000x8'?" in refused("--topo", "rtx600x8", *MODEL)
+    assert "unknown file or shipped topology 'rtx600x8'; did you mean 'rtx6000x8'?" in refused("--topo", "rtx600x8", *MODEL)
     assert "did you mean 'rtx6000x8'?" in refused("--topo", "topologies/rtx6000x9.txt", *MODEL)
 
 

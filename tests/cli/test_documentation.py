@@ -12,8 +12,6 @@ import pytest
 
 from tests.cli.conftest import Outcome
 
-pytest.importorskip("pciesim.api")
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "docs" / "getting-started.md"]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)

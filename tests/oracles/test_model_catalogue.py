@@ -86,13 +86,12 @@ def test_exact_totals(name: str, total: int) -> None:
 
 @pytest.mark.parametrize(("name", "expected"), FORMULA.items())
 def test_totals_and_active_parameters_by_formula(name: str, expected: tuple[float, float | None]) -> None:
-    """Within 0.1 %, or half a unit of the last digit given where that is more."""
+    """Totals within 0.1 %; active ones, given with three digits, within 0.5 %."""
     model = load_model(MODELS / f"{name}.yaml")
     total, active = expected
     assert model_size.total_parameters(model) / GB == pytest.approx(total, rel=1e-3)
     if active is not None:
-        digits = 0.5 if active >= 100 else 0.05
-        assert model_size.active_parameters(model) / GB == pytest.approx(active, rel=1e-3, abs=digits)
+        assert model_size.active_parameters(model) / GB == pytest.approx(active, rel=5e-3)
 
 
 @pytest.mark.parametrize(("name", "expected"), NAMES.items())
@@ -143,7 +142,7 @@ def test_qwen35_397b_draft_pass() -> None:
     ("name", "gigabytes"), [("gpt_oss_120b", 65.2), ("gpt_oss_20b", 13.8), ("kimi_k25", 594), ("minimax_m2", 230)]
 )
 def test_checkpoint_sizes(name: str, gigabytes: float) -> None:
-    """Sizes of the published weight files, which hold no MTP."""
+    """Sizes of the published weight files, as their repositories list them; these hold no MTP."""
     model = load_model(MODELS / f"{name}.yaml")
     assert model_size.weight_bytes_per_gpu(model, tp=1) / GB == pytest.approx(gigabytes, rel=5e-3)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pciesim.errors import CalibrationError, InputError, UnknownName
 from pciesim.formats.catalogue import gpu_type
@@ -220,3 +222,37 @@ def test_broken_table_says_where(tmp_path) -> None:
 
 def test_l2_is_where_the_catalogue_says(rtx: Donor) -> None:
     assert rtx.gpu.l2 == 128 * MIB
+
+
+SHAPE = st.integers(1, 300_000)
+ANY_KERNEL = st.one_of(
+    st.builds(Gemm, m=st.integers(1, 9000), n=SHAPE, k=SHAPE, precision=st.sampled_from(Precision)),
+    st.builds(
+        RoutedExperts, tokens=st.integers(1, 9000), hidden=st.integers(256, 9000), intermediate=st.integers(256, 9000),
+        experts=st.integers(32, 900), top_k=st.integers(1, 32), tp=st.sampled_from([1, 2, 3, 8, 16]),
+        ep=st.sampled_from([1, 2, 8, 16]), precision=st.sampled_from(Precision),
+    ),
+    st.builds(
+        DecodeAttention, batch=st.integers(1, 5000), new_tokens=st.integers(1, 40), context=st.integers(1, 300_000),
+        heads=st.integers(1, 200), kv_heads=st.integers(1, 100), head_dim=st.sampled_from([64, 96, 128, 256, 576]),
+        window=st.sampled_from([0, 128, 1024, 4096]), kv_precision=st.sampled_from([Precision.BF16, Precision.FP8]),
+    ),
+    st.builds(
+        DeltaRule, batch=st.integers(1, 5000), new_tokens=st.integers(1, 9000), key_heads=st.integers(1, 64),
+        value_heads=st.integers(1, 64), key_dim=st.sampled_from([64, 128]), value_dim=st.sampled_from([64, 128]),
+        conv_kernel=st.just(4), hidden=st.just(4096),
+    ),
+    st.builds(Elementwise, kind=st.sampled_from(["add", "topk", "nameless"]), nbytes=st.floats(0, 1e9)),
+)  # fmt: skip
+
+
+@given(kernel=ANY_KERNEL, gpu=st.sampled_from(["rtx_pro_6000", "h200", "rtx_4090"]))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_kernel_has_an_ordered_answer(rtx: Donor, h200: Donor, kernel: Gemm, gpu: str) -> None:
+    own = {"rtx_pro_6000": rtx, "h200": h200}
+    donors = [own[gpu]] if gpu in own else []
+    library = KernelLibrary(gpu=gpu_type(gpu), donors=[*donors, *(each for each in (rtx, h200) if each not in donors)])
+    time = library.time(kernel)
+    assert 0 <= time.floor <= time.value
+    assert 0 < time.low <= time.value <= time.high
+    assert time.detail

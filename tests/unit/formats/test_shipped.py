@@ -61,7 +61,7 @@ def test_an_overlay_is_not_a_topology() -> None:
 def test_an_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(UnknownName) as caught:
         find_input("topologies", "topologies/box9.txt")
-    assert str(caught.value).startswith("unknown topology 'box9'; did you mean 'box")
+    assert str(caught.value).startswith("unknown file or shipped topology 'box9.txt'; did you mean 'box")
     assert caught.value.nearest in {"box4", "box8"}
 
 
