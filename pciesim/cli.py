@@ -111,6 +111,9 @@ def _refuse(error: Exception) -> int:
     match error:
         case PciesimError():
             message, code = str(error), int(error.exit_code)
+        case typer.TyperException() if type(error).__name__ == "NoArgsIsHelpError":  # typer does not export it
+            typer.echo(error.format_message())  # a group without a command: its help, as for a bare `pciesim`
+            return int(ExitCode.OK)
         case typer.TyperException():
             message, code = _usage(error), error.exit_code
         case typer.Abort():

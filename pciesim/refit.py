@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from pciesim.api import load_scenario, nccl_environment
 from pciesim.calibrate.fit import Fit, fit_profile
 from pciesim.calibrate.points import Point
+from pciesim.calibrate.steps import StepPoint
 from pciesim.evaluate.collective import CollectiveTimer
 from pciesim.fabric import Fabric
 from pciesim.formats.catalogue import gpu_type
-from pciesim.formats.points_csv import read_points
+from pciesim.formats.points_csv import read_points, read_steps
 from pciesim.formats.profile_yaml import profile_text
-from pciesim.formats.recipe_yaml import HostRow, RecipeDocument, read_recipe
+from pciesim.formats.recipe_yaml import read_recipe
 from pciesim.formats.shipped import find_input
 from pciesim.formats.topology import load_fabric
 from pciesim.predict import evaluate_step, timer_of
 from pciesim.profile import Evidence, Parameter, Profile
+from pciesim.scenario import Scenario
 from pciesim.units import Seconds
 
-__all__ = ["Refit", "point_timers", "refit"]
+__all__ = ["Refit", "point_timers", "refit", "step_scenario"]
 
 
 def point_timers() -> Callable[[Point, Profile], CollectiveTimer]:
@@ -72,15 +74,16 @@ def refit(recipe_path: Path, runs: Path) -> Refit:
     points = [point for name in recipe.runs for point in read_points(runs / name)]
     where = str(recipe_path)
     fit = fit_profile(recipe.start_profile(where), recipe.free(where), points, point_timers(), source=recipe.fit_source)
-    profile = _with_host_times(fit.profile, recipe)
+    steps = [step for name in recipe.steps for step in read_steps(runs / name)]
+    profile = _with_host_times(fit.profile, steps)
     header = f"Made by `pciesim calibrate refit {recipe_path.name}`; do not edit, change the recipe or the runs instead."
     return Refit(fit, profile, profile_text(profile, header))
 
 
-def _with_host_times(profile: Profile, recipe: RecipeDocument) -> Profile:
+def _with_host_times(profile: Profile, steps: Sequence[StepPoint]) -> Profile:
     """The one end-to-end figure per engine: what the published steps take beyond kernels and collectives."""
-    for name in sorted({row.engine for row in recipe.host_rows}):
-        rows = [row for row in recipe.host_rows if row.engine == name]
+    for name in sorted({step.engine for step in steps}):
+        rows = [step for step in steps if step.engine == name and step.fitted]
         left = [_host_residual(row, profile) for row in rows]
         value = max(0.0, statistics.fmean(left))
         spread = max(max(left) - value, value - min(left), _HOST_SPREAD * value)
@@ -98,13 +101,20 @@ def _with_host_times(profile: Profile, recipe: RecipeDocument) -> Profile:
 _HOST_SPREAD = 0.35  # at least: the residual also holds every error of the kernel tables
 
 
-def _host_residual(row: HostRow, profile: Profile) -> Seconds:
-    scenario, _ = load_scenario(
-        topo=row.topology, model=row.model, tp=None, batch=1, context=1024, gpus=row.gpus, engine=row.engine,
-        allreduce=row.allreduce, profile=None, overlay=None, nccl=row.nccl, parameters=profile,
-    )  # fmt: skip
+def _host_residual(step: StepPoint, profile: Profile) -> Seconds:
+    scenario = step_scenario(step, profile)
     scenario = replace(scenario, profile=_without_host(profile, scenario.engine.host_parameter))
-    return 1 / row.tokens_per_s_user - evaluate_step(scenario, timer_of(scenario, "simulate")).timeline.length
+    return 1 / step.tokens_per_second - evaluate_step(scenario, timer_of(scenario, "simulate")).timeline.length
+
+
+def step_scenario(step: StepPoint, profile: Profile | None) -> Scenario:
+    """The scenario that a published step measured; ``profile`` None is the shipped one."""
+    scenario, _ = load_scenario(
+        topo=step.topology, model=step.model, tp=None, batch=step.batch, context=step.context, gpus=step.gpus,
+        engine=step.engine, allreduce=step.allreduce, profile=None, overlay=None, nccl=dict(step.nccl),
+        parameters=profile,
+    )  # fmt: skip
+    return scenario
 
 
 def _without_host(profile: Profile, name: str) -> Profile:

@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pciesim.errors import InputError
 from pciesim.formats.model_hf_config import Fields, read_json
-from pciesim.formats.model_hf_families import FAMILIES, Architecture
+from pciesim.formats.model_hf_families import FAMILIES
+from pciesim.formats.model_hf_parts import Architecture
 from pciesim.formats.model_hf_quant import Scheme, layer_precisions, model_precisions, read_scheme
 from pciesim.formats.model_yaml import ModelDocument
 from pciesim.model import ModelSpec, Precision
@@ -96,8 +97,6 @@ def _document(fields: Fields, architecture: Architecture, name: str, where: str)
 def _scheme(path: Path, fields: Fields, architecture: Architecture) -> Scheme:
     """The rules in the config, else those of the file beside it, which may also be alone in naming the KV cache's."""
     inside = fields.get("quantization_config")
-    if inside is not None and not isinstance(inside, dict):
-        raise InputError("field 'quantization_config' is not an object", where=fields.where)
     beside = path.with_name(path.name.replace("config.json", "hf_quant_config.json"))
     outside = read_json(beside).get("quantization") if beside != path and beside.is_file() else None
     schemes = [
@@ -159,15 +158,32 @@ def _vision_parameters(fields: Fields) -> int | None:
     vision = fields.outer.get("vision_config")
     if not isinstance(vision, dict):
         return 0
-    names = ("depth", "hidden_size", "intermediate_size", "out_hidden_size", "num_position_embeddings", "patch_size",
-             "temporal_patch_size", "spatial_merge_size", "in_channels")  # fmt: skip
-    sizes = [vision.get(name) for name in names]
-    if not all(isinstance(size, int) for size in sizes):
+    try:
+        tower = _VisionTower.model_validate(vision)
+    except ValidationError:
         return None
-    depth, hidden, inner, out, positions, patch, frames, merge, channels = (int(size or 0) for size in sizes)
+    depth, hidden, inner, out = tower.depth, tower.hidden_size, tower.intermediate_size, tower.out_hidden_size
     block = 4 * hidden**2 + 4 * hidden + 2 * hidden * inner + inner + hidden + 4 * hidden
-    merged = hidden * merge**2
+    merged = hidden * tower.spatial_merge_size**2
     merger = 2 * hidden + merged**2 + merged + merged * out + out
     # Qwen3-VL also feeds some layers to the language model, each through a merger whose norm is over merged patches.
-    deep = len(vision.get("deepstack_visual_indexes") or ()) * (merger + 2 * merged - 2 * hidden)
-    return depth * block + channels * frames * patch**2 * hidden + hidden + positions * hidden + merger + deep
+    deep = len(tower.deepstack_visual_indexes) * (merger + 2 * merged - 2 * hidden)
+    patches = tower.in_channels * tower.temporal_patch_size * tower.patch_size**2 * hidden + hidden
+    return depth * block + patches + tower.num_position_embeddings * hidden + merger + deep
+
+
+class _VisionTower(BaseModel):
+    """The tower of Qwen3-VL and Qwen3.5."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    depth: int
+    hidden_size: int
+    intermediate_size: int
+    out_hidden_size: int
+    num_position_embeddings: int
+    patch_size: int
+    temporal_patch_size: int
+    spatial_merge_size: int
+    in_channels: int
+    deepstack_visual_indexes: list[int] = Field(default_factory=list)

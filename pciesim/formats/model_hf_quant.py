@@ -11,12 +11,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pciesim.errors import InputError, UnknownName
 from pciesim.model import Layer, Linear, ModelSpec, Module, Precision
 
-__all__ = ["Rules", "Scheme", "layer_precisions", "model_precisions", "read_scheme"]
+__all__ = ["Quantisation", "Rules", "Scheme", "layer_precisions", "model_precisions", "read_scheme"]
 
 _ALGORITHMS: Final = {
     "FP8": Precision.FP8,
@@ -120,54 +122,104 @@ class Scheme:
         return self.default
 
 
-def read_scheme(quantisation: Mapping[str, Any] | None, *, where: str) -> Scheme:
-    """The rules of a ``quantization_config``, or of the ``quantization`` of ``hf_quant_config.json``.
+class _Published(BaseModel):
+    """Part of a file that others define: what is not needed is skipped."""
 
-    Raises InputError for a method or number format that is not known.
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class _Weights(_Published):
+    type: str | None = None
+    num_bits: int | None = None
+    group_size: int | None = None
+    strategy: str | None = None
+
+
+class _Group(_Published):
+    targets: list[str] | None = None
+    weights: _Weights | None = None
+
+
+class _NamedLayer(_Published):
+    quant_algo: str
+
+
+class _CacheScheme(_Published):
+    num_bits: int | None = None
+
+
+class Quantisation(_Published):
+    """A ``quantization_config``, or the ``quantization`` of ``hf_quant_config.json``."""
+
+    quant_method: str | None = None
+    quant_algo: str | None = None
+    weight_block_size: list[int] | None = None
+    exclude_modules: list[str] | None = None
+    ignore: list[str] | None = None
+    modules_to_not_convert: list[str] | None = None
+    ignored_layers: list[str] | None = None
+    quantized_layers: dict[str, _NamedLayer] | None = None
+    config_groups: dict[str, _Group] | None = None
+    kv_cache_quant_algo: str | None = None
+    kv_cache_scheme: _CacheScheme | str | None = None
+
+
+def read_scheme(data: object, *, where: str) -> Scheme:
+    """The rules of a :class:`Quantisation`.
+
+    Raises InputError for a method or number format that is not known, or a field of another kind than it should be.
     """
-    if not quantisation:
-        return Scheme()
-    method = str(quantisation.get("quant_method") or ("modelopt" if quantisation.get("quant_algo") else "none"))
+    try:
+        found = Quantisation.model_validate(data)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        message = f"{fault['msg'][:1].lower()}{fault['msg'][1:]}"
+        raise InputError(f"quantisation: {f'{place}: ' if place else ''}{message}", where=where) from None
+    method = "modelopt" if found.quant_algo and found.quant_method is None else str(found.quant_method)
     if method not in _METHODS:
         raise UnknownName("quant_method", method, _METHODS, where=where)
     # modelopt's list says what it left alone, which in a checkpoint that was FP8 before stays FP8.
-    keys = ("modules_to_not_convert", "ignored_layers") + (() if method == "fp8" else ("exclude_modules", "ignore"))
-    excluded = [(str(name), Precision.BF16) for key in keys for name in quantisation.get(key) or ()]
+    lists = [found.modules_to_not_convert, found.ignored_layers]
+    lists += [] if method == "fp8" else [found.exclude_modules, found.ignore]
+    try:
+        excluded = Rules.of((name, Precision.BF16) for names in lists for name in names or ())
+        named = Rules.of(_named(found, where))
+    except re.error as error:
+        raise InputError(f"quantisation: not a regular expression: {error}", where=where) from None
     return Scheme(
-        default=_default(quantisation, method, where),
-        named=Rules.of(_named(quantisation, where)),
-        excluded=Rules.of(excluded),
-        kv_cache=_kv_cache(quantisation),
+        default=_default(found, method, where),
+        named=named,
+        excluded=excluded,
+        kv_cache=_kv_cache(found),
         native=method == "fp8",
     )
 
 
-def _default(quantisation: Mapping[str, Any], method: str, where: str) -> Precision:
+def _default(found: Quantisation, method: str, where: str) -> Precision:
     match method:
         case "mxfp4":
             return Precision.MXFP4
         case "awq" | "gptq":
             return Precision.INT4_AWQ
         case "fp8":
-            return Precision.FP8_BLOCK if quantisation.get("weight_block_size") else Precision.FP8
-        case "modelopt":
-            algorithm = str(quantisation.get("quant_algo"))
-            return Precision.BF16 if algorithm == "MIXED_PRECISION" else _algorithm(algorithm, where)
+            return Precision.FP8_BLOCK if found.weight_block_size else Precision.FP8
+        case "modelopt" if found.quant_algo:
+            return Precision.BF16 if found.quant_algo == "MIXED_PRECISION" else _algorithm(found.quant_algo, where)
         case _:
-            groups = list((quantisation.get("config_groups") or {}).values())
-            whole = [group for group in groups if "Linear" in (group.get("targets") or ())]
+            whole = [group for group in (found.config_groups or {}).values() if "Linear" in (group.targets or ())]
             return _weights(whole[0], where) if whole else Precision.BF16
 
 
-def _named(quantisation: Mapping[str, Any], where: str) -> list[tuple[str, Precision]]:
-    layers = quantisation.get("quantized_layers")
-    if layers and isinstance(layers, dict):
-        return [(name, _algorithm(str(each.get("quant_algo")), where)) for name, each in layers.items()]
-    found = []
-    for group in (quantisation.get("config_groups") or {}).values():
-        targets = [str(target) for target in group.get("targets") or () if target != "Linear"]
-        found += [(target, _weights(group, where)) for target in targets]
-    return found
+def _named(found: Quantisation, where: str) -> list[tuple[str, Precision]]:
+    if found.quantized_layers:
+        return [(name, _algorithm(each.quant_algo, where)) for name, each in found.quantized_layers.items()]
+    return [
+        (target, _weights(group, where))
+        for group in (found.config_groups or {}).values()
+        for target in group.targets or ()
+        if target != "Linear"
+    ]
 
 
 def _algorithm(name: str, where: str) -> Precision:
@@ -176,21 +228,21 @@ def _algorithm(name: str, where: str) -> Precision:
     return _ALGORITHMS[name]
 
 
-def _weights(group: Mapping[str, Any], where: str) -> Precision:
-    weights = group.get("weights") or {}
-    size = weights.get("group_size")
-    key = (weights.get("type"), weights.get("num_bits"), size if size and size > 0 else None)
-    if weights.get("strategy") == "block":
+def _weights(group: _Group, where: str) -> Precision:
+    weights = group.weights or _Weights()
+    if weights.strategy == "block":
         return Precision.FP8_BLOCK
+    size = weights.group_size
+    key = (weights.type, weights.num_bits, size if size and size > 0 else None)
     if key not in _WEIGHTS:
         raise InputError(f"quantised weights of type, bits and group {key} are not known", where=where)
     return _WEIGHTS[key]
 
 
-def _kv_cache(quantisation: Mapping[str, Any]) -> Precision:
-    scheme = quantisation.get("kv_cache_quant_algo") or quantisation.get("kv_cache_scheme")
-    bits = scheme.get("num_bits") if isinstance(scheme, dict) else (8 if scheme == "FP8" else None)
-    return Precision.FP8 if bits == 8 else Precision.BF16
+def _kv_cache(found: Quantisation) -> Precision:
+    scheme = found.kv_cache_quant_algo or found.kv_cache_scheme
+    eight = scheme.num_bits == 8 if isinstance(scheme, _CacheScheme) else scheme == "FP8"
+    return Precision.FP8 if eight else Precision.BF16
 
 
 # -- names of matrices in a checkpoint ------------------------------------------------------------------------------

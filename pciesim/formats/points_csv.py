@@ -1,57 +1,104 @@
-"""Measured collectives as CSV: one row a point, its source in the row."""
+"""Measured collectives and decode steps as CSV: one row a point, its source in the row."""
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from pciesim.calibrate.points import Point
+from pciesim.calibrate.steps import StepPoint
 from pciesim.errors import InputError, UnknownName
 from pciesim.formats.documents import read_text
 from pciesim.schedule import CollectiveKind
 from pciesim.units import US
 
-__all__ = ["read_points"]
+__all__ = ["read_points", "read_steps"]
 
-_COLUMNS: Final = ("dataset", "topology", "nccl", "gpus", "algorithm", "kind", "bytes", "latency_us", "use", "source")
+_POINT: Final = ("dataset", "topology", "nccl", "gpus", "algorithm", "kind", "bytes", "latency_us", "use", "source")
+_STEP: Final = ("dataset", "topology", "nccl", "gpus", "model", "engine", "allreduce", "batch", "context",
+                "tokens_per_s_user", "use", "source")  # fmt: skip
 _USES: Final = ("fit", "check", "excluded")
+
+T = TypeVar("T")
 
 
 def read_points(path: Path) -> tuple[Point, ...]:
-    """The points of a file, without the excluded ones. Raises InputError with the line on any fault."""
+    """Collectives, without the excluded ones. Raises InputError with the line on any fault."""
+    return _read(path, _POINT, _point)
+
+
+def read_steps(path: Path) -> tuple[StepPoint, ...]:
+    """Decode steps, without the excluded ones. Raises InputError with the line on any fault."""
+    return _read(path, _STEP, _step)
+
+
+def _read(path: Path, columns: tuple[str, ...], parse: Callable[[dict[str, str], str], T]) -> tuple[T, ...]:
     rows = csv.DictReader(read_text(path).splitlines())
-    if tuple(rows.fieldnames or ()) != _COLUMNS:
-        raise InputError(f"expected the columns {','.join(_COLUMNS)}", where=f"{path}:1")
-    points = [_point(row, f"{path}:{number}") for number, row in enumerate(rows, start=2) if row["use"] != "excluded"]
-    return tuple(points)
+    if tuple(rows.fieldnames or ()) != columns:
+        raise InputError(f"expected the columns {','.join(columns)}", where=f"{path}:1")
+    found: list[T] = []
+    for number, row in enumerate(rows, start=2):
+        where = f"{path}:{number}"
+        if None in row or None in row.values():
+            raise InputError(f"expected {len(columns)} columns", where=where)
+        if row["use"] not in _USES:
+            raise UnknownName("use", row["use"], _USES, where=where)
+        if row["use"] == "excluded":
+            continue
+        try:
+            found.append(parse(row, where))
+        except ValueError as error:
+            raise InputError(f"not a number: {error}", where=where) from None
+    return tuple(found)
 
 
 def _point(row: dict[str, str], where: str) -> Point:
-    if row["use"] not in _USES:
-        raise UnknownName("use", row["use"], _USES, where=where)
     if row["kind"] not in list(CollectiveKind):
         raise UnknownName("collective", row["kind"], list(CollectiveKind), where=where)
-    try:
-        first, _, last = row["gpus"].partition("-")
-        gpus = tuple(range(int(first), int(last or first) + 1))
-        nbytes, latency = int(row["bytes"]), float(row["latency_us"]) * US
-    except ValueError as error:
-        raise InputError(f"not a number: {error}", where=where) from None
-    if not latency > 0:
-        raise InputError("latency_us must be positive", where=where)
     return Point(
         dataset=row["dataset"],
         topology=row["topology"],
         nccl=_variables(row["nccl"], where),
-        gpus=gpus,
+        gpus=_gpus(row["gpus"]),
         algorithm=row["algorithm"],
         kind=CollectiveKind(row["kind"]),
-        nbytes=nbytes,
-        latency=latency,
+        nbytes=int(row["bytes"]),
+        latency=_positive(row, "latency_us", where) * US,
         fitted=row["use"] == "fit",
         source=row["source"],
     )
+
+
+def _step(row: dict[str, str], where: str) -> StepPoint:
+    return StepPoint(
+        dataset=row["dataset"],
+        topology=row["topology"],
+        nccl=_variables(row["nccl"], where),
+        gpus=_gpus(row["gpus"]),
+        model=row["model"],
+        engine=row["engine"],
+        allreduce=row["allreduce"],
+        batch=int(row["batch"]),
+        context=int(row["context"]),
+        tokens_per_second=_positive(row, "tokens_per_s_user", where),
+        fitted=row["use"] == "fit",
+        source=row["source"],
+    )
+
+
+def _positive(row: dict[str, str], column: str, where: str) -> float:
+    value = float(row[column])
+    if not value > 0:
+        raise InputError(f"{column} must be positive, found {row[column]}", where=where)
+    return value
+
+
+def _gpus(text: str) -> tuple[int, ...]:
+    """``0-3`` or ``2``."""
+    first, _, last = text.partition("-")
+    return tuple(range(int(first), int(last or first) + 1))
 
 
 def _variables(text: str, where: str) -> tuple[tuple[str, str], ...]:

@@ -13,7 +13,7 @@ from pciesim.formats.documents import Document, read_document
 from pciesim.formats.profile_yaml import PARAMETERS, ParameterDocument, parse_parameter, to_parameter
 from pciesim.profile import Evidence, Parameter, Profile
 
-__all__ = ["HostRow", "RecipeDocument", "read_recipe"]
+__all__ = ["RecipeDocument", "read_recipe"]
 
 
 class FreeDocument(Document):
@@ -29,19 +29,6 @@ class FreeDocument(Document):
         return Free(start=start, least=least, most=most)
 
 
-class HostRow(Document):
-    """One published decode measurement that the host time of an engine is fitted on."""
-
-    topology: str
-    gpus: tuple[int, ...]
-    model: str
-    engine: str
-    allreduce: str
-    nccl: dict[str, str] = {}
-    tokens_per_s_user: float = Field(gt=0)
-    source: str
-
-
 class RecipeDocument(Document):
     """A recipe file (schema ``pciesim/recipe/1``)."""
 
@@ -53,7 +40,7 @@ class RecipeDocument(Document):
     fit: dict[str, FreeDocument]
     runs: tuple[str, ...]
     fit_source: str
-    host_rows: tuple[HostRow, ...] = ()
+    steps: tuple[str, ...] = ()
 
     def start_profile(self, where: str) -> Profile:
         """The profile before fitting: what is given, and the starts of what is not."""

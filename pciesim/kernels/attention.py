@@ -16,7 +16,7 @@ from pciesim.units import Seconds, format_seconds
 
 __all__ = ["VERIFY_TOKENS", "attention_time"]
 
-# Half-widths from the held-out errors in docs/kernels.md (90th percentile, rounded up).
+# Half-widths from the held-out errors in docs/kernels.md (about the 90th percentile).
 MEASURED: Final = Spread(below=0.06, above=0.08)
 CELL: Final = Spread(below=0.14, above=0.16)
 HEADS: Final = Spread(below=0.20, above=0.22)

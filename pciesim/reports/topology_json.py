@@ -22,9 +22,9 @@ def to_json(fabric: Fabric, costs: RouteCosts, *, profile: str) -> str:
         "gpus": [gpu.name for gpu in fabric.gpus],
         "matrix": [list(row) for row in fabric.matrix],
         "numa": [gpu.numa for gpu in fabric.gpus],
-        "nics": [
-            {"name": nic.name, "label": nic.label or None, "connections": _row(fabric, nic)} for nic in fabric.nics
-        ],
+        "nics": [nic.name for nic in fabric.nics],
+        "nic_labels": [nic.label or None for nic in fabric.nics],
+        "nic_matrix": [list(row) for row in fabric.nic_matrix],
         "nodes": [_node(device) for device in fabric.devices],
         "links": [
             {
@@ -67,10 +67,6 @@ def to_json(fabric: Fabric, costs: RouteCosts, *, profile: str) -> str:
         ],
     }
     return json.dumps(report, indent=2, ensure_ascii=False)
-
-
-def _row(fabric: Fabric, nic: Device) -> list[str]:
-    return list(fabric.nic_matrix[nic.index or 0]) if fabric.nic_matrix else []
 
 
 def _node(device: Device) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pciesim.cli import COMMANDS as COMMAND_TABLE
+
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACTS = {
     contract["id"]: contract
@@ -16,7 +18,16 @@ CONTRACTS = {
         "contracts"
     ]
 }
-DOOR = {"cli", "commands", "refit", "api", "reports", "compare", "calibrate", "formats"}  # what may know files and terminals
+DOOR = {
+    "cli",
+    "commands",
+    "refit",
+    "api",
+    "reports",
+    "compare",
+    "calibrate",
+    "formats",
+}  # what may know files and terminals
 
 
 def rooms() -> set[str]:
@@ -49,7 +60,14 @@ def test_the_order_is_that_of_the_design() -> None:
         assert depth[upper] < depth[lower], f"{upper} stands above {lower}"
 
 
-@pytest.mark.parametrize("module", ["pciesim", "pciesim.cli", "pciesim.commands.predict", "pciesim.commands.schema"])
+COMMANDS = sorted(path.stem for path in (ROOT / "pciesim" / "commands").glob("[!_]*.py"))
+
+
+def test_every_command_is_in_the_table() -> None:
+    assert {entry.module for entry in COMMAND_TABLE.values()} == {f"pciesim.commands.{name}" for name in COMMANDS}
+
+
+@pytest.mark.parametrize("module", ["pciesim", "pciesim.cli", *(f"pciesim.commands.{name}" for name in COMMANDS)])
 def test_start_up_imports_nothing_heavy(module: str) -> None:
     """``pciesim --help`` must stay under 0.3 s on a slow machine: a fresh interpreter says what was imported."""
     heavy = {"pydantic", "ruamel", "numpy", "networkx", "scipy", "matplotlib", "simpy", "rich"}

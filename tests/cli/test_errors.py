@@ -125,6 +125,12 @@ def test_no_arguments_show_the_help(pciesim: Run) -> None:
     assert "pciesim predict --topo rtx6000x8" in bare.out
 
 
+def test_a_group_without_a_command_shows_its_help(pciesim: Run) -> None:
+    done = pciesim("model")
+    assert (done.code, done.err) == (0, "")
+    assert "show" in done.out
+
+
 @pytest.mark.parametrize("command", ["predict", "schema"])
 def test_help_shows_an_example(pciesim: Run, command: str) -> None:
     done = pciesim(command, "--help")

@@ -146,12 +146,13 @@ def test_layers_that_differ_are_said(tmp_path: Path) -> None:
         ({"num_hidden_layers": 0}, "field 'num_hidden_layers' is 0, expected 1 to 2000"),
         (
             {"num_key_value_heads": 3},
-            "cannot be mapped: blocks.attention.attention: kv_heads 3 does not divide heads 8",
+            "blocks.attention.attention: kv_heads 3 does not divide heads 8",
         ),
         ({"vocab_size": 0}, "cannot be mapped: vocabulary: input should be greater than 0, found 0"),
         ({"quantization_config": {"quant_method": "fp8x"}}, "unknown quant_method 'fp8x'; did you mean 'fp8'"),
         ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP5"}}, "unknown quant_algo 'NVFP5'"),
-        ({"quantization_config": 5}, "'quantization_config' is not an object"),
+        ({"quantization_config": 5}, "quantisation: input should be a valid dictionary"),
+        ({"quantization_config": {"quant_method": "fp8", "ignore": 5}}, "quantisation: ignore: input should be a"),
     ],
 )
 def test_refusals_are_one_clear_line(tmp_path: Path, change: dict[str, Any], message: str) -> None:
