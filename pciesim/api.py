@@ -164,7 +164,7 @@ def _group(
     fabric: Fabric, tp: int | None, gpus: tuple[int, ...] | None, profile: Profile
 ) -> tuple[tuple[str, ...], str]:
     """The GPUs of the tensor-parallel group, in rank order, and how they were chosen."""
-    by_index = {gpu.index: gpu.name for gpu in fabric.gpus}
+    by_index = {gpu.index: gpu.name for gpu in fabric.gpus if gpu.index is not None}
     if gpus is None:
         return choose_gpus(fabric, tp or len(by_index), RouteCosts.of(profile))
     for index in gpus:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pciesim.errors import PciesimError
@@ -13,89 +14,103 @@ from pciesim.prediction import Lever
 from pciesim.profile import Interval
 from pciesim.scenario import Scenario
 from pciesim.schedule import Category, Collective, CollectiveKind, Compute, Kernel, Schedule
+from pciesim.uncertainty import Shift, combine, propagate
 
-__all__ = ["find_levers"]
+__all__ = ["Costs", "find_levers"]
 
 _ALTERNATIVES: Final = ("oneshot-push", "oneshot-pull", "nccl")
+_COUNT: Final = 3
 
 
-def find_levers(
-    scenario: Scenario,
-    timer: CollectiveTimer,
-    timed: Mapping[Collective, Timed],
-    counts: Mapping[Collective, int],
-    kernels: Mapping[Kernel, KernelTime],
-    schedule: Schedule,
-) -> tuple[Lever, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What a timed step is made of, and the timers to ask how it could be otherwise."""
+
+    schedule: Schedule
+    kernels: Mapping[Kernel, KernelTime]
+    timed: Mapping[Collective, Timed]
+    counts: Mapping[Collective, int]
+    reference: CollectiveTimer
+    shifts: tuple[Shift, ...]
+
+    @property
+    def all_reduces(self) -> list[Collective]:
+        """The distinct all-reduces, the most frequent first."""
+        found = [op for op in self.timed if op.kind is CollectiveKind.ALL_REDUCE]
+        return sorted(found, key=lambda op: -self.counts[op])
+
+
+def find_levers(scenario: Scenario, costs: Costs) -> tuple[Lever, ...]:
     """The three that save most, largest first."""
     found = [
-        *_other_all_reduce(timer, timed, counts),
-        *_mended_nccl(scenario, timer, timed, counts),
-        *_expert_kernel(kernels, schedule),
+        *_other_all_reduce(costs),
+        *_mended_nccl(scenario, costs),
+        *_expert_kernel(costs),
         *_host(scenario),
     ]
-    return tuple(sorted(found, key=lambda lever: -lever.saves.value)[:3])
+    return tuple(sorted(found, key=lambda lever: -lever.saves.value)[:_COUNT])
 
 
-def _calls(timed: Mapping[Collective, Timed], counts: Mapping[Collective, int]) -> list[tuple[Collective, float, int]]:
-    return [
-        (op, each.latency, counts[op])
-        for op, each in timed.items()
-        if op.kind is CollectiveKind.ALL_REDUCE
-    ]
+def _saving(costs: Costs, algorithm: str, changed: CollectiveTimer | None = None) -> Interval:
+    """What all all-reduces of the step would save by another algorithm, or on the changed timer's fabric."""
+
+    def saved(timer: CollectiveTimer) -> float:
+        then = timer if changed is None else replace(timer, fabric=changed.fabric)
+        return sum(
+            costs.counts[op]
+            * (
+                timer.time(costs.timed[op].name, op.kind, op.nbytes).latency
+                - then.time(algorithm, op.kind, op.nbytes).latency
+            )
+            for op in costs.all_reduces
+        )
+
+    return combine(saved(costs.reference), propagate(costs.reference, costs.shifts, saved), least=-math.inf)
 
 
-def _other_all_reduce(
-    timer: CollectiveTimer, timed: Mapping[Collective, Timed], counts: Mapping[Collective, int]
-) -> Iterable[Lever]:
-    calls = _calls(timed, counts)
-    options = []
+def _other_all_reduce(costs: Costs) -> Iterable[Lever]:
+    if not costs.all_reduces:
+        return
+    options: list[tuple[float, str]] = []
+    op = costs.all_reduces[0]
+    now = costs.reference.time(costs.timed[op].name, op.kind, op.nbytes)
     for name in _ALTERNATIVES:
         try:
-            saved = sum((latency - timer.time(name, op.kind, op.nbytes).latency) * n for op, latency, n in calls)
+            options.append((now.latency - costs.reference.time(name, op.kind, op.nbytes).latency, name))
         except PciesimError:
             continue  # cannot run on this box
-        options.append((saved, name))
-    if options and (best := max(options))[0] > 0:
-        saved, name = best
-        op = calls[0][0]
-        before, after = timed[op].lowered.program, timer.time(name, op.kind, op.nbytes).lowered.program
+    gain, name = max(options, default=(0.0, ""))
+    if gain > 0:
+        then = costs.reference.time(name, op.kind, op.nbytes).lowered.program.traversals
         yield Lever(
-            what=f"all-reduce: {before.traversals} -> {after.traversals} traversals a call",
+            what=f"all-reduce: {now.lowered.program.traversals} -> {then} traversals a call",
             how=f"--allreduce {name}",
-            saves=Interval.exact(saved),
+            saves=_saving(costs, name),
             caveat="a kernel that the stock engine refuses on this box; needs a patched engine and peer-to-peer",
         )
 
 
-def _mended_nccl(
-    scenario: Scenario, timer: CollectiveTimer, timed: Mapping[Collective, Timed], counts: Mapping[Collective, int]
-) -> Iterable[Lever]:
+def _mended_nccl(scenario: Scenario, costs: Costs) -> Iterable[Lever]:
     """NCCL with peer-to-peer everywhere and a ring that its search did not find."""
     nccl = scenario.fabric.nccl
-    uses_nccl = any(each.lowered.algorithm.startswith("NCCL") for each in timed.values())
+    uses_nccl = any(costs.timed[op].lowered.algorithm.startswith("NCCL") for op in costs.all_reduces)
     if not nccl.p2p or not uses_nccl or (nccl.graph_file and nccl.p2p_level == "SYS"):
         return
     mended = replace(scenario.fabric, nccl=replace(nccl, p2p_level="SYS", graph_file=True))
-    other = replace(timer, fabric=mended)
-    saved = sum(
-        (latency - other.time("nccl", op.kind, op.nbytes).latency) * n for op, latency, n in _calls(timed, counts)
-    )
-    if saved > 0:
+    saves = _saving(costs, "nccl", replace(costs.reference, fabric=mended))
+    if saves.value > 0:
         yield Lever(
             what="NCCL's transport and ring",
             how="--nccl NCCL_P2P_LEVEL=SYS and an NCCL_GRAPH_FILE with the ring it did not find",
-            saves=Interval.exact(saved),
+            saves=saves,
             caveat="check peer-to-peer for right data first: some boxes say it works and hang or corrupt",
         )
 
 
-def _expert_kernel(kernels: Mapping[Kernel, KernelTime], schedule: Schedule) -> Iterable[Lever]:
-    total = floor = 0.0
-    for op in schedule.ops:
-        if isinstance(op, Compute) and op.category is Category.EXPERTS:
-            total += kernels[op.kernel].value
-            floor += kernels[op.kernel].floor
+def _expert_kernel(costs: Costs) -> Iterable[Lever]:
+    ops = [op for op in costs.schedule.ops if isinstance(op, Compute) and op.category is Category.EXPERTS]
+    total = sum(costs.kernels[op.kernel].value for op in ops)
+    floor = sum(costs.kernels[op.kernel].floor for op in ops)
     if total > 2 * floor:
         yield Lever(
             what="routed-expert kernels",
@@ -107,9 +122,10 @@ def _expert_kernel(kernels: Mapping[Kernel, KernelTime], schedule: Schedule) -> 
 
 def _host(scenario: Scenario) -> Iterable[Lever]:
     host = scenario.profile.parameter(scenario.engine.host_parameter)
-    yield Lever(
-        what="host time between steps",
-        how="overlap scheduling, a faster CPU core, performance governor",
-        saves=Interval(value=host.value, low=0.0, high=host.high),
-        caveat="an upper bound, and the least certain figure of the profile",
-    )
+    if host.value:
+        yield Lever(
+            what="host time between steps",
+            how="overlap scheduling, a faster CPU core, performance governor",
+            saves=Interval(value=host.value, low=0.0, high=host.high),
+            caveat="an upper bound, and the least certain figure of the profile",
+        )

@@ -7,6 +7,7 @@ is then run on its streams.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +16,8 @@ from pciesim.evaluate.collective import CollectiveTimer, Timed
 from pciesim.evaluate.timeline import Timeline, run_schedule
 from pciesim.fabric import Assumption
 from pciesim.kernels import KernelTime
-from pciesim.levers import find_levers
+from pciesim.levers import Costs, find_levers
+from pciesim.model import Moe
 from pciesim.model_size import (
     kv_bytes_per_sequence,
     legal_tp,
@@ -26,8 +28,8 @@ from pciesim.prediction import BusiestLink, CollectiveLine, KernelLine, MemoryUs
 from pciesim.profile import Interval
 from pciesim.scenario import Scenario
 from pciesim.schedule import Category, Collective, CollectiveKind, Compute, Host, Kernel, Schedule, build
-from pciesim.uncertainty import Effect, combine, linear_effect, parameter_moves, rank
-from pciesim.units import GB, MS, Seconds, format_bytes
+from pciesim.uncertainty import Effect, Shift, combine, propagate, rank, shifts_of
+from pciesim.units import GB, Seconds, format_bytes, format_seconds
 
 __all__ = ["check_memory", "evaluate_step", "predict", "timer_of"]
 
@@ -112,7 +114,8 @@ def predict(scenario: Scenario, request: Request, timer: CollectiveTimer | None 
     timer = timer or timer_of(scenario, request.evaluator)
     memory = check_memory(scenario)
     step = evaluate_step(scenario, timer)
-    effects = _collective_effects(scenario, timer, step)
+    reference, shifts = shifts_of(timer)
+    effects = _collective_effects(step, reference, shifts)
     host = scenario.profile.parameter(scenario.engine.host_parameter)
     host_effect = Effect(
         name=scenario.engine.host_parameter,
@@ -137,7 +140,17 @@ def predict(scenario: Scenario, request: Request, timer: CollectiveTimer | None 
             timed.lowered.program.traversals * step.counts[op] for op, timed in step.timed.items()
         ),
         busiest_link=_busiest_link(scenario, step),
-        levers=find_levers(scenario, timer, step.timed, step.counts, step.kernels, step.schedule),
+        levers=find_levers(
+            scenario,
+            Costs(
+                schedule=step.schedule,
+                kernels=step.kernels,
+                timed=step.timed,
+                counts=step.counts,
+                reference=reference,
+                shifts=shifts,
+            ),
+        ),
         memory=memory,
         sensitivities=rank(totals, 4),
         assumptions=scenario.fabric.assumptions + _assumptions(scenario),
@@ -192,22 +205,15 @@ def _memory(scenario: Scenario, tp: int, ep: int) -> MemoryUse:
 # -- uncertainty ----------------------------------------------------------------------------------------------------
 
 
-def _collective_effects(scenario: Scenario, timer: CollectiveTimer, step: Step) -> dict[Collective, list[Effect]]:
+def _collective_effects(
+    step: Step, reference: CollectiveTimer, shifts: tuple[Shift, ...]
+) -> dict[Collective, list[Effect]]:
     """The effect of every uncertain parameter on one call of every distinct collective, by the closed form."""
-    reference = timer.under(scenario.profile)
-    effects: dict[Collective, list[Effect]] = {op: [] for op in step.timed}
-    algorithms = {op: algorithm_for(scenario, op)[0] for op in step.timed}
-    base = {op: reference.time(algorithms[op], op.kind, op.nbytes).latency for op in step.timed}
-    for name, moved, up, down in parameter_moves(scenario.profile):
-        if name.startswith("host."):
-            continue
-        shifted = timer.under(moved)
-        evidence = scenario.profile.parameter(name).evidence
-        for op in step.timed:
-            change = shifted.time(algorithms[op], op.kind, op.nbytes).latency - base[op]
-            if change:
-                effects[op].append(linear_effect(name, change, up, down, evidence))
-    return effects
+
+    def latency_of(op: Collective) -> Callable[[CollectiveTimer], Seconds]:
+        return lambda timer: timer.time(step.timed[op].name, op.kind, op.nbytes).latency
+
+    return {op: propagate(reference, shifts, latency_of(op)) for op in step.timed}
 
 
 def _step_effects(step: Step, effects: dict[Collective, list[Effect]]) -> list[Effect]:
@@ -215,9 +221,7 @@ def _step_effects(step: Step, effects: dict[Collective, list[Effect]]) -> list[E
     names = sorted({effect.name for each in effects.values() for effect in each})
     total: list[Effect] = []
     for name in names:
-        parts = [
-            (effect, step.counts[op]) for op, each in effects.items() for effect in each if effect.name == name
-        ]
+        parts = [(effect, step.counts[op]) for op, each in effects.items() for effect in each if effect.name == name]
         total.append(
             Effect(
                 name=name,
@@ -358,12 +362,35 @@ def _busiest_link(scenario: Scenario, step: Step) -> BusiestLink | None:
 
 
 def _assumptions(scenario: Scenario) -> tuple[Assumption, ...]:
+    """What the calculation took for granted beyond the topology's own assumptions."""
+    host = scenario.profile.value(scenario.engine.host_parameter)
     found = [
         Assumption(
-            text=f"{scenario.engine.title} keeps the GPUs waiting "
-            f"{scenario.profile.value(scenario.engine.host_parameter) / MS:.1f} ms between steps",
-            settle="time a decode step with a profiler and compare it with the sum of its kernels",
-            matters="the step latency, one for one",
-        )
+            text=f"{scenario.engine.title} keeps the GPUs waiting {format_seconds(host)} between steps, as on four GPUs",
+            settle="profile a decode step: its length less the sum of its kernels and collectives",
+            matters="the step, one for one",
+        ),
+        Assumption(
+            text="ranks reach every collective together and nothing else uses the links",
+            settle="a profile of all ranks; other replicas and KV transfers on the box",
+            matters="every collective waits for its last rank",
+        ),
     ]
+    if any(isinstance(layer.mlp, Moe) for layer in scenario.model.layers):
+        found.append(
+            Assumption(
+                text="tokens are routed to experts by a mild power law (1.01), the same on every rank",
+                settle="expert counts from the engine's metrics",
+                matters="routed-expert time above one token",
+            )
+        )
+    nccl = scenario.fabric.nccl
+    if nccl.graph_file and len(scenario.gpus) > 1:
+        found.append(
+            Assumption(
+                text="an NCCL_GRAPH_FILE gives NCCL the ring that its own search would miss (topology overlay)",
+                settle="NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH prints the ring; --nccl NCCL_GRAPH_FILE=0 shows the step without",
+                matters="NCCL's protocol, and so every all-reduce",
+            )
+        )
     return tuple(found)

@@ -76,7 +76,9 @@ def refit(recipe_path: Path, runs: Path) -> Refit:
     fit = fit_profile(recipe.start_profile(where), recipe.free(where), points, point_timers(), source=recipe.fit_source)
     steps = [step for name in recipe.steps for step in read_steps(runs / name)]
     profile = _with_host_times(fit.profile, steps)
-    header = f"Made by `pciesim calibrate refit {recipe_path.name}`; do not edit, change the recipe or the runs instead."
+    header = (
+        f"Made by `pciesim calibrate refit {recipe_path.name}`; do not edit, change the recipe or the runs instead."
+    )
     return Refit(fit, profile, profile_text(profile, header))
 
 

@@ -7,14 +7,15 @@ effects add in quadrature. Kernels of one category share their error: their tabl
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from pciesim.evaluate.collective import CollectiveTimer
 from pciesim.prediction import Sensitivity
-from pciesim.profile import Interval, Profile
+from pciesim.profile import Interval
 from pciesim.units import Seconds
 
-__all__ = ["Effect", "combine", "linear_effect", "parameter_moves", "rank"]
+__all__ = ["Effect", "Shift", "combine", "propagate", "rank", "shifts_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,38 +28,73 @@ class Effect:
     evidence: str
 
 
-def parameter_moves(profile: Profile) -> Iterable[tuple[str, Profile, float, float]]:
-    """(name, profile with it at its upper bound, step to the upper bound, step to the lower) of uncertain ones."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """A timer with one parameter moved by ``up`` (towards its farther bound), which could move by ``down`` instead."""
+
+    name: str
+    timer: CollectiveTimer
+    up: float
+    down: float
+    evidence: str
+
+
+def shifts_of(timer: CollectiveTimer) -> tuple[CollectiveTimer, tuple[Shift, ...]]:
+    """A closed-form timer as it is, and one per uncertain communication parameter. Their memos live with them."""
+    profile = timer.profile
+    shifts: list[Shift] = []
     for name, parameter in profile.parameters:
-        if parameter.high > parameter.value:
-            moved = profile.with_value(name, parameter.high)
-            yield name, moved, parameter.high - parameter.value, parameter.value - parameter.low
-        elif parameter.low < parameter.value:
-            moved = profile.with_value(name, parameter.low)
-            yield name, moved, parameter.low - parameter.value, 0.0
+        above, below = parameter.high - parameter.value, parameter.value - parameter.low
+        if name.startswith("host.") or not (above or below):
+            continue
+        upwards = above >= below
+        moved = profile.with_value(name, parameter.high if upwards else parameter.low)
+        shifts.append(
+            Shift(
+                name=name,
+                timer=timer.under(moved),
+                up=above if upwards else -below,
+                down=-below if upwards else above,
+                evidence=parameter.evidence,
+            )
+        )
+    return timer.under(profile), tuple(shifts)
 
 
-def linear_effect(name: str, change: Seconds, up: float, down: float, evidence: str) -> Effect:
-    """The effect of a parameter whose move by ``up`` changed the answer by ``change``; ``down`` scales the other side."""
-    other = -change * down / up if up > 0 else 0.0
-    return Effect(name=name, below=max(-change, -other, 0.0), above=max(change, other, 0.0), evidence=evidence)
+def propagate(
+    reference: CollectiveTimer, shifts: Sequence[Shift], answer: Callable[[CollectiveTimer], float]
+) -> list[Effect]:
+    """The effect of every shift on an answer that a timer gives; those without one are left out."""
+    base = answer(reference)
+    effects: list[Effect] = []
+    for shift in shifts:
+        change = answer(shift.timer) - base
+        if change:
+            other = change * shift.down / shift.up
+            effects.append(
+                Effect(
+                    name=shift.name,
+                    below=max(-change, -other, 0.0),
+                    above=max(change, other, 0.0),
+                    evidence=shift.evidence,
+                )
+            )
+    return effects
 
 
-def combine(value: float, effects: Iterable[Effect]) -> Interval:
-    """A value with the quadrature sums of independent effects around it; never below zero."""
+def combine(value: float, effects: Iterable[Effect], *, least: float = 0.0) -> Interval:
+    """A value with the quadrature sums of independent effects around it, not below ``least``."""
     listed = list(effects)
     below = math.sqrt(sum(effect.below**2 for effect in listed))
     above = math.sqrt(sum(effect.above**2 for effect in listed))
-    return Interval(value=value, low=max(0.0, value - below), high=value + above)
+    return Interval(value=value, low=min(value, max(least, value - below)), high=value + above)
 
 
 def rank(effects: Iterable[Effect], count: int) -> tuple[Sensitivity, ...]:
     """The effects that widen an interval most, largest first."""
-    ordered = sorted(effects, key=lambda effect: (-max(effect.below, effect.above), effect.name))
+    ordered = sorted(effects, key=lambda effect: (-(effect.below + effect.above), effect.name))
     return tuple(
-        Sensitivity(
-            parameter=effect.name, effect=(effect.below + effect.above) / 2, evidence=effect.evidence
-        )
+        Sensitivity(parameter=effect.name, effect=(effect.below + effect.above) / 2, evidence=effect.evidence)
         for effect in ordered[:count]
         if effect.below or effect.above
     )

@@ -110,8 +110,16 @@ def _solve(
     bounds = (np.log([free[name].least for name in names]), np.log([free[name].most for name in names]))
     inside = np.clip(start, bounds[0] + 1e-9, bounds[1] - 1e-9)  # least_squares wants a strictly interior start
     found = least_squares(
-        residuals, inside, args=(subset,), bounds=bounds, loss="soft_l1", f_scale=0.05, x_scale="jac", ftol=1e-5, xtol=1e-4,
-        max_nfev=40
+        residuals,
+        inside,
+        args=(subset,),
+        bounds=bounds,
+        loss="soft_l1",
+        f_scale=0.05,
+        x_scale="jac",
+        ftol=1e-5,
+        xtol=1e-4,
+        max_nfev=40,
     )
     return np.asarray(found.x)
 

@@ -108,9 +108,9 @@ def predict(
     json: Annotated[bool, typer.Option("--json", help="Print JSON (see 'pciesim schema prediction').")] = False,
 ) -> None:
     """Predict the latency of a decode step, and say where the time goes."""
-    from pciesim import api
+    from pciesim.api import predict as predict_step
 
-    prediction = api.predict(
+    prediction = predict_step(
         topo=topo,
         model=model,
         tp=tp,

@@ -50,7 +50,7 @@ def show(
     if plot is not None:
         from pciesim.reports.topology_plot import write_svg
 
-        write_svg(fabric, plot)
+        write_svg(fabric, plot, gpu_name=gpu.name if gpu else "")
         typer.echo(f"drew {plot}", err=True)
     if json:
         from pciesim.reports.topology_json import to_json

@@ -32,8 +32,12 @@ EVALUATORS: Final[Mapping[str, Callable[[Program], Seconds]]] = MappingProxyType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """A lowered collective and its latency when all ranks arrive together and nothing else uses the links."""
+    """A lowered collective and its latency when all ranks arrive together and nothing else uses the links.
 
+    ``name`` is the algorithm it was asked for by.
+    """
+
+    name: str
     lowered: Lowered
     latency: Seconds
 
@@ -78,7 +82,9 @@ class CollectiveTimer:
                 costs=self.costs,
             )
             lowered = lower(algorithm, task)
-            self._memo[key] = Timed(lowered=lowered, latency=EVALUATORS[self.evaluator](lowered.program))
+            self._memo[key] = Timed(
+                name=algorithm, lowered=lowered, latency=EVALUATORS[self.evaluator](lowered.program)
+            )
         return self._memo[key]
 
     def under(self, profile: Profile) -> CollectiveTimer:

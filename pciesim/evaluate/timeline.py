@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import simpy
@@ -32,6 +32,7 @@ class Timeline:
 
     @property
     def length(self) -> Seconds:
+        """When the last op ends."""
         return max((span.end for span in self.spans), default=0.0)
 
     def by_category(self, schedule: Schedule) -> dict[Category, Seconds]:
@@ -52,7 +53,7 @@ def run_schedule(schedule: Schedule, durations: Sequence[Seconds]) -> Timeline:
     finished = [env.event() for _ in schedule.ops]
     start, end = [0.0] * len(durations), [0.0] * len(durations)
 
-    def stream(positions: list[int]):  # type: ignore[no-untyped-def]
+    def stream(positions: list[int]) -> Generator[simpy.Event, None, None]:
         for position in positions:
             for other in schedule.after[position]:
                 if not finished[other].processed:
@@ -85,8 +86,8 @@ def _critical(schedule: Schedule, end: Sequence[Seconds]) -> tuple[int, ...]:
         before.append(max(candidates, key=lambda other: (end[other], other)) if candidates else None)
         latest[op.stream] = position
     chain: list[int] = []
-    position = max(range(len(end)), key=lambda each: (end[each], each)) if end else None
-    while position is not None:
-        chain.append(position)
-        position = before[position]
+    last = max(range(len(end)), key=lambda each: (end[each], each)) if end else None
+    while last is not None:
+        chain.append(last)
+        last = before[last]
     return tuple(reversed(chain))

@@ -45,6 +45,7 @@ def llama(fields: Fields) -> Architecture:
         qk_norm="head" if qwen3 else "none",
         qkv_bias=fields.flag("attention_bias", default=kind.startswith("qwen2")),
         output_bias=fields.flag("attention_bias"),
+        window=fields.whole("sliding_window", default=0) if kind == "mistral" else 0,
     )
     return Architecture(
         blocks={"attention": attention, "mlp": dense_block(fields)},
@@ -66,6 +67,7 @@ def gqa_moe(fields: Fields) -> Architecture:
 
 
 def minimax_m2(fields: Fields) -> Architecture:
+    """MiniMax-M2 to M2.7: experts everywhere, query and key norms over the whole projection."""
     norm = "projection" if fields.get("qk_norm_type", default="per_layer") == "per_layer" else "head"
     modules = fields.whole("num_mtp_modules", default=0) if fields.flag("use_mtp") else 0
     return Architecture(
@@ -108,6 +110,7 @@ def minimax_m3(fields: Fields) -> Architecture:
 
 
 def glm4_moe(fields: Fields) -> Architecture:
+    """GLM-4.5 to 4.7."""
     attention = attention_block(
         fields,
         qk_norm="head" if fields.flag("use_qk_norm") else "none",
@@ -125,6 +128,7 @@ def glm4_moe(fields: Fields) -> Architecture:
 
 
 def gpt_oss(fields: Fields) -> Architecture:
+    """gpt-oss: sliding and full attention in turn, sinks, biases everywhere."""
     bias = fields.flag("attention_bias", default=True)
     full = attention_block(fields, sinks=True, qkv_bias=bias, output_bias=bias)
     window = fields.whole("sliding_window")
@@ -163,6 +167,7 @@ def llama4(fields: Fields) -> Architecture:
 
 
 def mimo_v2_flash(fields: Fields) -> Architecture:
+    """MiMo-V2-Flash: five sliding layers, with sinks, to a full one."""
     depth = depth_of(fields)
     full = attention_block(fields, value_dim=fields.whole("v_head_dim"))
     sliding = full | {
@@ -251,6 +256,7 @@ def deepseek(fields: Fields) -> Architecture:
 
 
 def deepseek_v4(fields: Fields) -> Architecture:
+    """DeepSeek-V4: compressed attention at two ratios, several residual streams."""
     depth = depth_of(fields)
     plain = {
         "kind": "compressed_attention",

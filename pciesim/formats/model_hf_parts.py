@@ -46,7 +46,7 @@ class Architecture:
     notes: str = ""
 
 
-def head_dim(fields: Fields) -> int:
+def _head_dim(fields: Fields) -> int:
     heads = fields.whole("num_attention_heads")
     if heads == 0:
         raise InputError("field 'num_attention_heads' is 0", where=fields.where)
@@ -54,19 +54,22 @@ def head_dim(fields: Fields) -> int:
 
 
 def attention_block(fields: Fields, **more: Any) -> Block:
+    """Grouped-query attention; ``more`` adds to or replaces what the usual fields say."""
     return {
         "kind": "attention",
         "heads": fields.whole("num_attention_heads"),
         "kv_heads": fields.whole("num_key_value_heads", default=fields.whole("num_attention_heads")),
-        "head_dim": head_dim(fields),
+        "head_dim": _head_dim(fields),
     } | more
 
 
 def dense_block(fields: Fields, **more: Any) -> Block:
+    """A gated MLP."""
     return {"kind": "dense_mlp", "intermediate": fields.whole("intermediate_size")} | more
 
 
 def moe_block(fields: Fields, **more: Any) -> Block:
+    """Gated routed experts."""
     return {
         "kind": "moe",
         "experts": fields.whole("n_routed_experts", "num_experts", "num_local_experts"),
@@ -81,6 +84,7 @@ def shared_width(fields: Fields) -> int:
 
 
 def depth_of(fields: Fields) -> int:
+    """Number of layers."""
     depth = fields.whole("num_hidden_layers")
     if not 1 <= depth <= MAX_LAYERS:
         raise InputError(f"field 'num_hidden_layers' is {depth}, expected 1 to {MAX_LAYERS}", where=fields.where)
@@ -94,11 +98,13 @@ def dense_then_moe(fields: Fields, mixers: list[str]) -> tuple[str, ...]:
 
 
 def next_token_modules(fields: Fields, layer: str) -> dict[str, Any]:
+    """The MTP modules that a config names, each of one layer like ``layer``; none where it names none."""
     modules = fields.whole("num_nextn_predict_layers", "mtp_num_hidden_layers", default=0)
     return {"mtp_layers": (layer,), "mtp_modules": modules} if modules else {}
 
 
 def mla_block(fields: Fields) -> Block:
+    """Latent attention."""
     return {
         "kind": "mla",
         "heads": fields.whole("num_attention_heads"),

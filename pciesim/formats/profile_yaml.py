@@ -103,7 +103,9 @@ def to_parameter(name: str, document: ParameterDocument, source: str) -> Paramet
     where = f"{source}: {name}"
     low, value, high = (parse_parameter(name, each, where) for each in (document.low, document.value, document.high))
     if not low <= value <= high:
-        raise InputError(f"low {document.low}, value {document.value}, high {document.high} are not in order", where=where)
+        raise InputError(
+            f"low {document.low}, value {document.value}, high {document.high} are not in order", where=where
+        )
     return Parameter(value=value, low=low, high=high, evidence=document.evidence, source=document.source)
 
 

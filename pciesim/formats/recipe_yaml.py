@@ -49,9 +49,7 @@ class RecipeDocument(Document):
             parameters[name] = Parameter(
                 value=free.start, low=free.least, high=free.most, evidence=Evidence.ASSUMED, source="start of the fit"
             )
-        return Profile(
-            name=self.name, gpu=self.gpu, description=self.description, parameters=tuple(parameters.items())
-        )
+        return Profile(name=self.name, gpu=self.gpu, description=self.description, parameters=tuple(parameters.items()))
 
     def free(self, where: str) -> dict[str, Free]:
         """What is to be fitted. Raises UnknownName for a parameter pciesim does not have."""

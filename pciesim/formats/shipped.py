@@ -73,7 +73,8 @@ def find_input(kind: ShippedKind, text: str) -> Path:
         return found
     if text and path.is_dir():
         return path  # what reads it will say what it expected
-    raise UnknownName(f"file or shipped {shelf.word}", named.name, files)
+    bare = text == _stem(named.name, shelf)
+    raise UnknownName(shelf.word if bare else f"file or shipped {shelf.word}", named.name, files)
 
 
 def _files(kind: ShippedKind) -> dict[str, Path]:

@@ -97,12 +97,23 @@ def _to_complex(port: str, socket: int, bandwidth: BytesPerSecond) -> tuple[Link
 
 
 def _root_ports(box: Box) -> dict[str, str]:
-    """Name of the root port of everything that hangs on one: GPUs, top switches, groups of NICs (by their first)."""
+    """Name of the root port of everything that hangs on one: GPUs and top switches by socket and lowest GPU, then
+    groups of NICs (named by their first)."""
     plan = box.plan
-    tenants = [name for gpu, name in enumerate(box.matrix.gpus) if plan.gpu_switches[gpu] is None]
-    tenants += [switch.name for switch in plan.switches if switch.behind is None]
-    tenants += [box.matrix.nics[members[0]] for members in plan.nic_ports]
-    return {tenant: f"root_port{number}" for number, tenant in enumerate(tenants)}
+    above = {switch.name: switch.behind for switch in plan.switches}
+
+    def top(name: str) -> str:
+        behind = above[name]
+        return name if behind is None else top(behind)
+
+    tenants = [
+        (plan.gpu_sockets[gpu], gpu, top(holder) if holder is not None else box.matrix.gpus[gpu])
+        for gpu, holder in enumerate(plan.gpu_switches)
+    ]
+    names = [name for _, _, name in sorted(tenants)]
+    names += [switch.name for switch in plan.switches if switch.behind is None]
+    names += [box.matrix.nics[members[0]] for members in plan.nic_ports]
+    return {name: f"root_port{number}" for number, name in enumerate(dict.fromkeys(names))}
 
 
 def _gpus(box: Box, ports: dict[str, str]) -> _Parts:

@@ -16,6 +16,7 @@ from rich.tree import Tree
 from pciesim.fabric import Device, DeviceKind, Fabric, Link, LinkKind
 from pciesim.physics import RouteCosts
 from pciesim.reports.topology_pairs import PairClass, pair_classes
+from pciesim.reports.topology_tree import children_of
 from pciesim.units import GB, US, format_rate
 
 if TYPE_CHECKING:
@@ -25,13 +26,6 @@ __all__ = ["print_fabric", "render", "to_text"]
 
 _NARROW: Final = 96
 _PAIRS_SHOWN: Final = 4
-_UPWARD: Final = {
-    DeviceKind.GPU: (DeviceKind.SWITCH, DeviceKind.ROOT_PORT),
-    DeviceKind.NIC: (DeviceKind.SWITCH, DeviceKind.ROOT_PORT),
-    DeviceKind.ROOT_PORT: (DeviceKind.ROOT_COMPLEX,),
-    DeviceKind.ROOT_COMPLEX: (DeviceKind.SOCKET,),
-    DeviceKind.MEMORY: (DeviceKind.SOCKET,),
-}
 
 
 def print_fabric(fabric: Fabric, costs: RouteCosts, *, profile: str, gpu_name: str = "") -> None:
@@ -65,7 +59,7 @@ def _section(title: str, *body: RenderableType) -> Iterable[RenderableType]:
     if body:
         yield Text("")
         yield Text(title, style="bold")
-        yield from (Padding(each, (0, 0, 0, 2)) for each in body)
+        yield from (Padding(each, (0, 0, 0, 2), expand=False) for each in body)
 
 
 def _headline(fabric: Fabric, gpu_name: str) -> Iterable[RenderableType]:
@@ -100,7 +94,7 @@ def _headline(fabric: Fabric, gpu_name: str) -> Iterable[RenderableType]:
 
 
 def _trees(fabric: Fabric) -> Iterable[RenderableType]:
-    children = _children(fabric)
+    children = children_of(fabric)
     for socket in fabric.of_kind(DeviceKind.SOCKET):
         across = [
             f"{link.target} {format_rate(link.bandwidth)}"
@@ -108,7 +102,7 @@ def _trees(fabric: Fabric) -> Iterable[RenderableType]:
             if link.source == socket.name and link.kind is LinkKind.SOCKET
         ]
         tree = Tree(Text.assemble((socket.name, "bold"), "".join(f"  ══ {each}" for each in across)))
-        _grow(tree, fabric, children, socket.name)
+        _grow(tree, children, socket.name)
         yield tree
     bridges = [
         f"{link.source} ═ {link.target} {link.width} x NVLink"
@@ -120,35 +114,10 @@ def _trees(fabric: Fabric) -> Iterable[RenderableType]:
         yield Text("; ".join(bridges[:_PAIRS_SHOWN]) + more)
 
 
-def _children(fabric: Fabric) -> dict[str, list[tuple[Device, Link]]]:
-    """Devices below each device, with the link up from each."""
-    found: dict[str, list[tuple[Device, Link]]] = {}
-    for device in fabric.devices:
-        link = _up(fabric, device)
-        if link is not None:
-            found.setdefault(link.target, []).append((device, link))
-    return found
-
-
-def _up(fabric: Fabric, device: Device) -> Link | None:
-    links = [link for link in fabric.links if link.source == device.name]
-    if device.kind is DeviceKind.SWITCH:
-        sockets = [socket.name for socket in fabric.of_kind(DeviceKind.SOCKET)]
-        route = min((fabric.route(device.name, socket) for socket in sockets), key=lambda each: len(each.links))
-        return fabric.links[route.links[0]]
-    return next((link for link in links if fabric.device(link.target).kind in _UPWARD.get(device.kind, ())), None)
-
-
-def _grow(tree: Tree, fabric: Fabric, children: dict[str, list[tuple[Device, Link]]], name: str) -> None:
-    for device, link in sorted(children.get(name, []), key=lambda each: _order(*each)):
+def _grow(tree: Tree, children: dict[str, list[tuple[Device, Link]]], name: str) -> None:
+    for device, link in children.get(name, []):
         branch = tree.add(_label(device, link)) if device.kind is not DeviceKind.ROOT_COMPLEX else tree
-        _grow(branch, fabric, children, device.name)
-
-
-def _order(device: Device, link: Link) -> tuple[int, int, str]:
-    kinds = list(DeviceKind)
-    number = "".join(filter(str.isdigit, device.name))
-    return kinds.index(device.kind), int(number or 0), link.source
+        _grow(branch, children, device.name)
 
 
 def _label(device: Device, link: Link) -> Text:
@@ -220,6 +189,6 @@ def _assumptions(fabric: Fabric) -> Iterable[RenderableType]:
     for each in fabric.assumptions:
         yield Text.assemble("- ", each.text)
         if each.settle:
-            yield Padding(Text.assemble(("settle: ", "dim"), each.settle), (0, 0, 0, 4))
+            yield Padding(Text.assemble(("settle: ", "dim"), each.settle), (0, 0, 0, 4), expand=False)
         if each.matters:
-            yield Padding(Text.assemble(("matters: ", "dim"), each.matters), (0, 0, 0, 4))
+            yield Padding(Text.assemble(("matters: ", "dim"), each.matters), (0, 0, 0, 4), expand=False)

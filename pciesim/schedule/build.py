@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pciesim.model import Attention, DenseMlp, GatedDeltaNet, Linear, Mlp, ModelSpec, Moe, Precision, Sum
+from pciesim.errors import Infeasible
+from pciesim.model import Attention, DenseMlp, GatedDeltaNet, Linear, ModelSpec, Moe, Precision, Sum
 from pciesim.schedule.engine import EngineSpec
 from pciesim.schedule.ops import (
     Category,
@@ -59,16 +60,28 @@ class _Builder:
         self._all_reduce("embedding", hidden, Precision.BF16)
         for layer in self.model.layers:
             self._small("before_mixer", hidden)
-            if isinstance(layer.mixer, Attention):
-                self._attention(layer.mixer)
-            else:
-                self._delta_rule(layer.mixer)
+            match layer.mixer:
+                case Attention():
+                    self._attention(layer.mixer)
+                case GatedDeltaNet():
+                    self._delta_rule(layer.mixer)
+                case _:
+                    raise self._unmodelled(layer.mixer)
             self._small("before_mlp", hidden)
-            self._mlp(layer.mlp)
+            match layer.mlp:
+                case DenseMlp():
+                    self._dense(layer.mlp)
+                case Moe():
+                    self._moe(layer.mlp)
+                case _:
+                    raise self._unmodelled(layer.mlp)
         self._small("final", hidden)
         self._head()
         self._compute("host", Category.HOST, Host(engine=self.engine.name), 0.0, 0.0)
         return Schedule(ops=tuple(self.ops), after=tuple(self.after))
+
+    def _unmodelled(self, part: object) -> Infeasible:
+        return Infeasible(f"{self.model.name}: the schedule of {type(part).__name__} is not modelled yet")
 
     # -- blocks ---------------------------------------------------------------------------------------------------
 
@@ -125,15 +138,15 @@ class _Builder:
         self._gemm("out_proj", linears, Category.GEMM_MIXER)
         self._sums(mixer.sums(self.model.hidden), "out_proj")
 
-    def _mlp(self, mlp: Mlp) -> None:
+    def _dense(self, mlp: DenseMlp) -> None:
+        linears = mlp.linears(self.model.hidden)
+        self._gemm("gate_up_proj" if mlp.gated else "up_proj", linears, Category.GEMM_MLP)
+        self._small("dense_activation", mlp.intermediate // self.tp)
+        self._gemm("down_proj", linears, Category.GEMM_MLP)
+        self._sums(mlp.sums(self.model.hidden), "down_proj")
+
+    def _moe(self, mlp: Moe) -> None:
         hidden = self.model.hidden
-        if isinstance(mlp, DenseMlp):
-            linears = mlp.linears(hidden)
-            self._gemm("gate_up_proj" if mlp.gated else "up_proj", linears, Category.GEMM_MLP)
-            self._small("dense_activation", mlp.intermediate // self.tp)
-            self._gemm("down_proj", linears, Category.GEMM_MLP)
-            self._sums(mlp.sums(hidden), "down_proj")
-            return
         linears = mlp.linears(hidden)
         if mlp.shared_intermediate:
             with_side = self._on_side_stream()

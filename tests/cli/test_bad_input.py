@@ -38,7 +38,7 @@ def test_a_missing_file(refused: Callable[..., str], tmp_path: Path) -> None:
 
 def test_an_unknown_name_gets_the_nearest(refused: Callable[..., str]) -> None:
     line = refused("--topo", "rtx600x8", *MODEL)
-    assert line.startswith("unknown file or shipped topology 'rtx600x8'; did you mean 'rtx6000x8'? (valid: ")
+    assert line.startswith("unknown topology 'rtx600x8'; did you mean 'rtx6000x8'? (valid: ")
     assert "did you mean 'rtx6000x8'?" in refused("--topo", "topologies/rtx6000x9.txt", *MODEL)
 
 
