@@ -44,6 +44,9 @@ COMMANDS: Final = {
     "predict": CommandEntry(module="pciesim.commands.predict", help="What will this box do with this model?"),
     "topo": CommandEntry(module="pciesim.commands.topo", help="Read, draw and check the wiring of a box.", group=True),
     "model": CommandEntry(module="pciesim.commands.model", help="Read and check model descriptions.", group=True),
+    "calibrate": CommandEntry(
+        module="pciesim.commands.calibrate", help="Fit profiles to runs, and show how right they are.", group=True
+    ),
     "schema": CommandEntry(module="pciesim.commands.schema", help="Print the JSON Schema of a file format."),
 }
 

@@ -230,8 +230,9 @@ def _obstacle(model: ModelSpec, tp: int, ep: int) -> str:
     return ""
 
 
-# FP8 blocks must stay whole: both engines refuse a shard that is not a multiple of 128.
-_BLOCK = {Precision.FP8_BLOCK: 128}
+# Blocks and groups that share a scale must stay whole: engines refuse a share that is not a multiple. Groups lie along
+# the inputs, blocks along both sides. Groups of 16 and 32 divide every width in use or are padded.
+_BLOCK = {Precision.FP8_BLOCK: 128, Precision.INT4_AWQ: 128}
 
 
 def _linear_obstacle(linear: Linear, tp: int) -> str:
@@ -253,6 +254,8 @@ def _linear_obstacle(linear: Linear, tp: int) -> str:
 
 def _broken_block(linear: Linear, tp: int) -> str:
     if tp == 1 or linear.precision not in _BLOCK or linear.split not in (Split.COLUMN, Split.ROW):
+        return ""
+    if linear.split is Split.COLUMN and linear.precision is not Precision.FP8_BLOCK:
         return ""
     halves = 2 if linear.name.endswith("gate_up_proj") else 1
     width = linear.inputs if linear.split is Split.ROW else linear.outputs // halves

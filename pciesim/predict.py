@@ -366,7 +366,7 @@ def _assumptions(scenario: Scenario) -> tuple[Assumption, ...]:
     host = scenario.profile.value(scenario.engine.host_parameter)
     found = [
         Assumption(
-            text=f"{scenario.engine.title} keeps the GPUs waiting {format_seconds(host)} between steps, as on four GPUs",
+            text=f"{scenario.engine.title} keeps the GPUs waiting {format_seconds(host)} between steps",
             settle="profile a decode step: its length less the sum of its kernels and collectives",
             matters="the step, one for one",
         ),
@@ -389,7 +389,7 @@ def _assumptions(scenario: Scenario) -> tuple[Assumption, ...]:
         found.append(
             Assumption(
                 text="an NCCL_GRAPH_FILE gives NCCL the ring that its own search would miss (topology overlay)",
-                settle="NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH prints the ring; --nccl NCCL_GRAPH_FILE=0 shows the step without",
+                settle="NCCL_DEBUG_SUBSYS=GRAPH prints the ring; --nccl NCCL_GRAPH_FILE=0 predicts without it",
                 matters="NCCL's protocol, and so every all-reduce",
             )
         )

@@ -1,0 +1,1 @@
+"""The second intermediate form and the algorithms that lower to it; see ``select.ALGORITHMS``."""

@@ -9,12 +9,18 @@ sharing the links. ``lanes`` identical channels are one transfer of that weight:
 thing, exactly. ``behind`` keeps the pieces of one message in order on the wire: a piece flows once the one before it
 has passed, while their latencies overlap. A :class:`Local` is work of one rank: the launch of its kernel, a reduction
 of slots.
+
+**Who acts.** A store is issued by its source and seen by its target; a load (``pull``) is issued and seen by its
+target, and its source takes no part. A message with ``landing`` arrives in a slot of its own and is taken from there by
+the target's kernel: a first-in-first-out of ``credits`` slots whose sender waits for credit (NCCL), or, without
+credits, one of the ``epochs`` slot sets that calls use in turn (sentinels, flags in packets). The proof
+(``collectives.events``) turns these words into events; the evaluators need none of them.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from pciesim.units import Bytes, BytesPerSecond, Seconds
@@ -22,7 +28,11 @@ from pciesim.units import Bytes, BytesPerSecond, Seconds
 __all__ = ["Buffer", "Local", "Program", "Step", "Transfer"]
 
 Buffer: TypeAlias = tuple[str, int]
-"""A named piece of a rank's memory: ``("data", chunk)``, ``("slot", source rank)``."""
+"""A named piece of a rank's memory.
+
+``("data", chunk)`` is the user's tensor and ``("out", rank)`` what arrives beside it; every other name
+(``("slot", source rank)``) is communication memory, of which a program has ``epochs`` sets.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +40,9 @@ class Transfer:
     """Bytes from rank ``source`` to rank ``target``, started once all steps in ``after`` are complete.
 
     ``uses`` are (constraint, coefficient) pairs of the fabric (see ``physics.RouteCosts.uses``); ``cap`` bounds the
-    payload rate of all lanes together; ``behind`` is an earlier transfer on the same wire that passes first. ``read`` None is a flag without data. ``merge`` adds to what the target buffer
-    holds, otherwise it is overwritten. ``traversals`` counts sequential one-way crossings.
+    payload rate of all lanes together; ``behind`` is an earlier transfer on the same wire that passes first. ``read``
+    None is a flag without data. ``merge`` adds to what the target buffer holds, otherwise it is overwritten.
+    ``traversals`` counts sequential one-way crossings.
     """
 
     source: int
@@ -47,11 +58,27 @@ class Transfer:
     behind: int | None = None
     lanes: int = 1
     cap: BytesPerSecond = math.inf
+    pull: bool = False
+    landing: bool = False
+    credits: int = 0
+    also: tuple[tuple[Buffer, Buffer], ...] = ()
+
+    @property
+    def actor(self) -> int:
+        """The rank whose kernel issues it."""
+        return self.target if self.pull else self.source
+
+    @property
+    def moves(self) -> tuple[tuple[Buffer, Buffer], ...]:
+        """Every (buffer read at the source, buffer written at the target)."""
+        if self.read is None or self.write is None:
+            return self.also
+        return ((self.read, self.write), *self.also)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Local:
-    """Work of one rank for ``duration``: merges the buffers in ``reads`` into ``write``."""
+    """Work of one rank for ``duration``: the sum of the buffers in ``reads`` replaces what is in ``write``."""
 
     rank: int
     duration: Seconds
@@ -68,7 +95,8 @@ class Program:
     """Steps in an order in which every step comes after those it waits for.
 
     ``capacity`` are the fabric's links and constraints, as ``uses`` counts them. ``chunks`` is how many pieces of the
-    tensor ``("data", 0..chunks-1)`` stand for.
+    tensor ``("data", 0..chunks-1)`` stand for. ``epochs`` is the number of sets of communication memory that calls in a
+    row take in turn. ``phases`` are the steps by their depth in the graph.
     """
 
     name: str
@@ -76,12 +104,28 @@ class Program:
     steps: tuple[Step, ...]
     capacity: tuple[BytesPerSecond, ...]
     chunks: int
+    epochs: int = 1
+    phases: tuple[tuple[int, ...], ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        depth: list[int] = []
+        phases: list[list[int]] = []
         for position, step in enumerate(self.steps):
-            behind = step.behind if isinstance(step, Transfer) and step.behind is not None else -1
-            if any(other >= position for other in (*step.after, behind)):
-                raise ValueError(f"program '{self.name}': step {position} waits for a later step")
+            level = -1
+            for other in step.after:
+                if other >= position:
+                    raise ValueError(f"program '{self.name}': step {position} waits for a later step")
+                level = max(depth[other], level)
+            if isinstance(step, Transfer) and step.behind is not None:
+                if step.behind >= position:
+                    raise ValueError(f"program '{self.name}': step {position} is behind a later step")
+                level = max(depth[step.behind], level)
+            level += 1
+            depth.append(level)
+            if level == len(phases):
+                phases.append([])
+            phases[level].append(position)
+        object.__setattr__(self, "phases", tuple(map(tuple, phases)))
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:

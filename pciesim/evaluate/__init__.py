@@ -1,0 +1,1 @@
+"""Two evaluators of one Program, and schedules in time."""

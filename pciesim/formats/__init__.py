@@ -1,0 +1,1 @@
+"""Every file format: text at the door, domain values inside."""

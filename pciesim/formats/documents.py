@@ -109,7 +109,8 @@ def _siblings(schema: type[BaseModel], location: tuple[int | str, ...]) -> list[
     prefix = location[:-1]
     parent: Any = schema
     for part in prefix:
-        field = parent.model_fields.get(str(part)) if isinstance(parent, type) and issubclass(parent, BaseModel) else None
+        known = isinstance(parent, type) and issubclass(parent, BaseModel)
+        field = parent.model_fields.get(str(part)) if known else None
         parent = _document_in(field.annotation) if field is not None else parent
     fields = parent.model_fields if isinstance(parent, type) and issubclass(parent, BaseModel) else {}
     return [".".join(str(part) for part in (*prefix, name)) for name in fields]

@@ -28,7 +28,23 @@ from pciesim.model import (
     QkNorm,
 )
 
-__all__ = ["PRECISION_CLASSES", "BlockDocument", "Count", "Precisions", "class_precision"]
+__all__ = [
+    "PRECISION_CLASSES",
+    "AttentionDocument",
+    "BlockBase",
+    "BlockDocument",
+    "CompressedAttentionDocument",
+    "Count",
+    "DenseMlpDocument",
+    "GatedDeltaNetDocument",
+    "IndexerDocument",
+    "KimiDeltaDocument",
+    "Mamba2Document",
+    "MlaDocument",
+    "MoeDocument",
+    "Precisions",
+    "class_precision",
+]
 
 Count: TypeAlias = Annotated[int, Field(ge=0)]
 Precisions: TypeAlias = Mapping[str, Precision]
@@ -48,6 +64,12 @@ def _overrides(precision: Precisions) -> Overrides:
     return tuple((name, value) for name, value in precision.items() if name not in PRECISION_CLASSES)
 
 
+class BlockBase(Document):
+    """What every kind of block has: a ``precision`` of its own, over that of the file."""
+
+    precision: dict[str, Precision] = Field(default_factory=dict)
+
+
 class IndexerDocument(Document):
     """The selector of sparse attention; see :class:`pciesim.model.Indexer`."""
 
@@ -60,7 +82,7 @@ class IndexerDocument(Document):
         return Indexer(**self.model_dump(), precision=class_precision(precision, Module.INDEXER))
 
 
-class AttentionDocument(Document):
+class AttentionDocument(BlockBase):
     """Grouped-query attention; see :class:`pciesim.model.Attention`."""
 
     kind: Literal["attention"]
@@ -88,14 +110,14 @@ class AttentionDocument(Document):
     def to_domain(self, precision: Precisions) -> Attention:
         """The mixer at the given precisions."""
         return Attention(
-            **self.model_dump(exclude={"kind", "indexer"}),
+            **self.model_dump(exclude={"kind", "precision", "indexer"}),
             indexer=None if self.indexer is None else self.indexer.to_domain(precision),
             precision=class_precision(precision, Module.ATTENTION),
             overrides=_overrides(precision),
         )
 
 
-class MlaDocument(Document):
+class MlaDocument(BlockBase):
     """Multi-head latent attention; see :class:`pciesim.model.Mla`."""
 
     kind: Literal["mla"]
@@ -112,14 +134,14 @@ class MlaDocument(Document):
     def to_domain(self, precision: Precisions) -> Mla:
         """The mixer at the given precisions."""
         return Mla(
-            **self.model_dump(exclude={"kind", "indexer"}),
+            **self.model_dump(exclude={"kind", "precision", "indexer"}),
             indexer=None if self.indexer is None else self.indexer.to_domain(precision),
             precision=class_precision(precision, Module.ATTENTION),
             overrides=_overrides(precision),
         )
 
 
-class CompressedAttentionDocument(Document):
+class CompressedAttentionDocument(BlockBase):
     """Compressed sparse attention; see :class:`pciesim.model.CompressedAttention`."""
 
     kind: Literal["compressed_attention"]
@@ -144,14 +166,14 @@ class CompressedAttentionDocument(Document):
     def to_domain(self, precision: Precisions) -> CompressedAttention:
         """The mixer at the given precisions."""
         return CompressedAttention(
-            **self.model_dump(exclude={"kind", "indexer"}),
+            **self.model_dump(exclude={"kind", "precision", "indexer"}),
             indexer=None if self.indexer is None else self.indexer.to_domain(precision),
             precision=class_precision(precision, Module.ATTENTION),
             overrides=_overrides(precision),
         )
 
 
-class GatedDeltaNetDocument(Document):
+class GatedDeltaNetDocument(BlockBase):
     """Gated delta rule; see :class:`pciesim.model.GatedDeltaNet`."""
 
     kind: Literal["gated_delta_net"]
@@ -171,13 +193,13 @@ class GatedDeltaNetDocument(Document):
     def to_domain(self, precision: Precisions) -> GatedDeltaNet:
         """The mixer at the given precisions."""
         return GatedDeltaNet(
-            **self.model_dump(exclude={"kind"}),
+            **self.model_dump(exclude={"kind", "precision"}),
             precision=class_precision(precision, Module.LINEAR_ATTENTION),
             overrides=_overrides(precision),
         )
 
 
-class KimiDeltaDocument(Document):
+class KimiDeltaDocument(BlockBase):
     """Kimi delta attention; see :class:`pciesim.model.KimiDelta`."""
 
     kind: Literal["kimi_delta"]
@@ -190,13 +212,13 @@ class KimiDeltaDocument(Document):
     def to_domain(self, precision: Precisions) -> KimiDelta:
         """The mixer at the given precisions."""
         return KimiDelta(
-            **self.model_dump(exclude={"kind"}),
+            **self.model_dump(exclude={"kind", "precision"}),
             precision=class_precision(precision, Module.LINEAR_ATTENTION),
             overrides=_overrides(precision),
         )
 
 
-class Mamba2Document(Document):
+class Mamba2Document(BlockBase):
     """Selective state space; see :class:`pciesim.model.Mamba2`."""
 
     kind: Literal["mamba2"]
@@ -210,13 +232,13 @@ class Mamba2Document(Document):
     def to_domain(self, precision: Precisions) -> Mamba2:
         """The mixer at the given precisions."""
         return Mamba2(
-            **self.model_dump(exclude={"kind"}),
+            **self.model_dump(exclude={"kind", "precision"}),
             precision=class_precision(precision, Module.LINEAR_ATTENTION),
             overrides=_overrides(precision),
         )
 
 
-class DenseMlpDocument(Document):
+class DenseMlpDocument(BlockBase):
     """Dense MLP; see :class:`pciesim.model.DenseMlp`."""
 
     kind: Literal["dense_mlp"]
@@ -226,13 +248,13 @@ class DenseMlpDocument(Document):
     def to_domain(self, precision: Precisions) -> DenseMlp:
         """The MLP at the given precisions."""
         return DenseMlp(
-            **self.model_dump(exclude={"kind"}),
+            **self.model_dump(exclude={"kind", "precision"}),
             precision=class_precision(precision, Module.DENSE_MLP),
             overrides=_overrides(precision),
         )
 
 
-class MoeDocument(Document):
+class MoeDocument(BlockBase):
     """Mixture of experts; see :class:`pciesim.model.Moe`. ``dense_intermediate`` adds a dense MLP beside it."""
 
     kind: Literal["moe"]
@@ -259,7 +281,7 @@ class MoeDocument(Document):
     def to_domain(self, precision: Precisions) -> Moe | DenseAndMoe:
         """The MLP at the given precisions."""
         moe = Moe(
-            **self.model_dump(exclude={"kind", "dense_intermediate"}),
+            **self.model_dump(exclude={"kind", "precision", "dense_intermediate"}),
             precision=class_precision(precision, Module.ROUTED_EXPERTS),
             shared_precision=class_precision(precision, Module.SHARED_EXPERTS),
             router_precision=precision.get(Module.ROUTER, Precision.BF16),

@@ -5,6 +5,7 @@ Nothing is downloaded: the file is read as it lies.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,8 +16,9 @@ from pciesim.errors import InputError
 from pciesim.formats.model_hf_config import Fields, read_json
 from pciesim.formats.model_hf_families import FAMILIES
 from pciesim.formats.model_hf_parts import Architecture
-from pciesim.formats.model_hf_quant import Scheme, layer_precisions, model_precisions, read_scheme
-from pciesim.formats.model_yaml import ModelDocument
+from pciesim.formats.model_hf_precisions import Override, block_overrides, draft_precisions, model_precisions
+from pciesim.formats.model_hf_quant import Scheme, read_scheme
+from pciesim.formats.model_yaml import LayersDocument, ModelDocument
 from pciesim.model import ModelSpec, Precision
 
 __all__ = ["read_hf_document", "read_hf_model"]
@@ -50,7 +52,7 @@ def read_hf_document(path: Path, *, name: str = "") -> ModelDocument:
     try:
         architecture = FAMILIES[kind](fields)
         plain = _document(fields, architecture, name or _name(path), where)
-        return _quantised(plain, fields, _scheme(path, fields, architecture))
+        return _quantised(plain, fields, architecture, _scheme(path, fields, architecture))
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in fault["loc"])
@@ -108,23 +110,49 @@ def _scheme(path: Path, fields: Fields, architecture: Architecture) -> Scheme:
     return replace(schemes[0], kv_cache=kv_cache, folders=architecture.folders, wide=architecture.wide)
 
 
-def _quantised(plain: ModelDocument, fields: Fields, scheme: Scheme) -> ModelDocument:
+def _quantised(plain: ModelDocument, fields: Fields, architecture: Architecture, scheme: Scheme) -> ModelDocument:
+    """The document with its precisions; blocks that differ between layers become blocks of their own."""
     spec = plain.to_domain()
-    precision, note = model_precisions(spec, scheme)
-    fp4_experts = fields.get("expert_dtype") == "fp4"  # DeepSeek-V4: said here and not in the quantisation's config
-    if fp4_experts and precision.get("routed_experts") is Precision.FP8_BLOCK:
-        precision["routed_experts"] = Precision.MXFP4
+    common, draft = model_precisions(spec, scheme), draft_precisions(spec, scheme)
+    variants: dict[tuple[str, frozenset[tuple[str, Precision]]], str] = {}
+    layers = []
+    for text, overrides in zip(architecture.layers, block_overrides(spec, scheme, common), strict=True):
+        names = []
+        for name, override in zip(text.split(" + "), overrides, strict=True):
+            key = (name, frozenset(override.items()))
+            if key not in variants:
+                variants[key] = _variant(name, override, set(variants.values()))
+            names.append(variants[key])
+        layers.append(" + ".join(names))
+    if fields.get("expert_dtype") == "fp4":  # DeepSeek-V4: said here and not in the quantisation's config
+        for each in (common, draft):
+            if each.get("routed_experts") is Precision.FP8_BLOCK:
+                each["routed_experts"] = Precision.MXFP4
+    drafted = {name for text in (plain.mtp.layers if plain.mtp else ()) for name in text.split(" + ")}
+    blocks = {name: block for name, block in plain.blocks.items() if name in drafted}
+    for (name, own), variant in variants.items():
+        blocks[variant] = plain.blocks[name].model_copy(update={"precision": dict(sorted(own))})
     update: dict[str, Any] = {
-        "precision": precision,
-        "notes": " ".join(part for part in (plain.notes, note) if part),
+        "precision": common,
+        "blocks": {name: blocks[name] for name in sorted(blocks, key=lambda each: _place(each, plain.blocks))},
+        "layers": tuple(LayersDocument.model_validate(run) for run in _runs(tuple(layers))),
+        "mtp": None if plain.mtp is None else plain.mtp.model_copy(update={"precision": draft}),
     }
-    if plain.mtp is not None and spec.mtp is not None:
-        prefixes = ("mtp.layers.0", f"layers.{len(spec.layers)}")
-        found = layer_precisions(spec.mtp.layers, spec.hidden, prefixes, scheme)
-        if fp4_experts and found.get("routed_experts") is Precision.FP8_BLOCK:
-            found["routed_experts"] = Precision.MXFP4
-        update["mtp"] = plain.mtp.model_copy(update={"precision": found})
     return plain.model_copy(update=update)
+
+
+def _variant(name: str, override: Override, taken: set[str]) -> str:
+    """A name for a block with precisions of its own: ``mamba_bf16``."""
+    if not override:
+        return name
+    base = f"{name}_{'_'.join(sorted(set(override.values())))}"
+    return base if base not in taken else f"{base}_{len(taken)}"
+
+
+def _place(variant: str, blocks: Mapping[str, object]) -> tuple[int, str]:
+    """Variants stand after the block they come from."""
+    origins = [index for index, name in enumerate(blocks) if variant == name or variant.startswith(name + "_")]
+    return max(origins, default=0), variant
 
 
 def _runs(layers: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ the names of modules in the checkpoint.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -16,9 +15,9 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pciesim.errors import InputError, UnknownName
-from pciesim.model import Layer, Linear, ModelSpec, Module, Precision
+from pciesim.model import Precision
 
-__all__ = ["Quantisation", "Rules", "Scheme", "layer_precisions", "model_precisions", "read_scheme"]
+__all__ = ["Quantisation", "Rules", "Scheme", "read_scheme"]
 
 _ALGORITHMS: Final = {
     "FP8": Precision.FP8,
@@ -243,113 +242,3 @@ def _kv_cache(found: Quantisation) -> Precision:
     scheme = found.kv_cache_quant_algo or found.kv_cache_scheme
     eight = scheme.num_bits == 8 if isinstance(scheme, _CacheScheme) else scheme == "FP8"
     return Precision.FP8 if eight else Precision.BF16
-
-
-# -- names of matrices in a checkpoint ------------------------------------------------------------------------------
-
-_FOLDERS: Final = {
-    "attention": "self_attn", "linear": "linear_attn", "mlp": "mlp", "moe": "mlp", "shared": "mlp.shared_experts",
-    "shared_gate": "mlp.shared_expert_gate", "router": "mlp.gate",
-}  # fmt: skip
-_CLASS: Final = {
-    Module.ATTENTION: "attention", Module.INDEXER: "attention", Module.LINEAR_ATTENTION: "linear",
-    Module.DENSE_MLP: "mlp", Module.SHARED_EXPERTS: "shared", Module.ROUTER: "router",
-}  # fmt: skip
-_LEAVES: Final[Mapping[str, tuple[str, ...]]] = {
-    "kv_a_proj": ("kv_a_proj_with_mqa",),
-    "index_q_proj": ("indexer.wq_b", "index_q_proj"),
-    "index_k_proj": ("indexer.wk", "index_k_proj"),
-    "index_weights_proj": ("indexer.weights_proj",),
-    "in_proj_qkvz": ("in_proj_qkv", "in_proj_qkvz"),
-    "in_proj_ba": ("in_proj_b", "in_proj_ba"),
-    "in_proj_zx": ("in_proj",), "in_proj_bc": ("in_proj",), "in_proj_dt": ("in_proj",),
-    "gate_up_proj": ("gate_proj", "gate_up_proj"),
-    "shared_gate_up_proj": ("gate_proj", "gate_up_proj"),
-    "shared_up_proj": ("up_proj",),
-    "shared_down_proj": ("down_proj",),
-}  # fmt: skip
-_EXPERTS: Final = ("experts", "experts.0.gate_proj", "experts.0.up_proj", "experts.0.w1")
-
-
-def _paths(linear: Linear, prefix: str, folders: Mapping[str, str]) -> tuple[str, ...]:
-    """Names below a layer's ``prefix`` that a checkpoint may use for a matrix."""
-    places = {**_FOLDERS, **folders}
-    if linear.name in ("router", "shared_gate"):
-        return (f"{prefix}.{places[linear.name]}",)
-    if linear.name.startswith("latent_"):
-        leaf = "fc1_latent_proj" if linear.name == "latent_down_proj" else "fc2_latent_proj"
-        return (f"{prefix}.{places['moe']}.{leaf}",)
-    if linear.module not in _CLASS:
-        return (f"{prefix}.{linear.name}",)
-    folder = places[_CLASS[linear.module]]
-    return tuple(f"{prefix}.{folder}.{leaf}" for leaf in _LEAVES.get(linear.name, (linear.name,)))
-
-
-def _expert_paths(prefix: str, folders: Mapping[str, str]) -> tuple[str, ...]:
-    folder = {**_FOLDERS, **folders}["moe"]
-    return tuple(".".join(part for part in (prefix, folder, leaf) if part) for leaf in _EXPERTS)
-
-
-_Votes = defaultdict[tuple[Module, str], Counter[Precision]]
-
-
-def _vote(votes: _Votes, layer: Layer, hidden: int, prefixes: tuple[str, ...], scheme: Scheme) -> None:
-    for linear in layer.linears(hidden):
-        if linear.module is Module.RESIDUAL or linear.name in ("router", "shared_gate"):
-            continue
-        paths = tuple(path for prefix in prefixes for path in _paths(linear, prefix, scheme.folders))
-        precision = Precision.BF16 if linear.name in scheme.wide else scheme.precision(paths)
-        votes[linear.module, linear.name][precision] += 1
-    if layer.moe is not None:
-        paths = tuple(path for prefix in prefixes for path in _expert_paths(prefix, scheme.folders))
-        votes[Module.ROUTED_EXPERTS, ""][scheme.precision(paths)] += 1
-
-
-def model_precisions(spec: ModelSpec, scheme: Scheme) -> tuple[dict[str, Precision], str]:
-    """Precision by class and matrix of a whole model, and a note where layers differ (the most frequent one stands).
-
-    ``spec`` gives the layers; its own precisions do not matter.
-    """
-    votes: _Votes = defaultdict(Counter)
-    for index, layer in enumerate(spec.layers):
-        _vote(votes, layer, spec.hidden, (f"layers.{index}",), scheme)
-    found = _summary(votes)
-    if (head := scheme.named.find("lm_head")) is not None:
-        found[Module.LM_HEAD.value] = head
-    if scheme.kv_cache is not Precision.BF16:
-        found["kv_cache"] = scheme.kv_cache
-    mixed = [
-        f"{name or module} ({', '.join(f'{count} layers {precision}' for precision, count in counts.most_common())})"
-        for (module, name), counts in votes.items()
-        if len(counts) > 1
-    ]
-    return found, f"Precision differs between layers: {'; '.join(mixed)}." if mixed else ""
-
-
-def layer_precisions(
-    layers: tuple[Layer, ...], hidden: int, prefixes: tuple[str, ...], scheme: Scheme
-) -> dict[str, Precision]:
-    """As :func:`model_precisions`, for layers outside the stack (MTP), which a checkpoint may call any of ``prefixes``.
-
-    Only checkpoints quantised by whoever trained them quantise those: tools leave them out, and SGLang and vLLM load
-    them as bf16.
-    """
-    if not scheme.native:
-        return {}
-    votes: _Votes = defaultdict(Counter)
-    for layer in layers:
-        _vote(votes, layer, hidden, prefixes, scheme)
-    return _summary(votes)
-
-
-def _summary(votes: _Votes) -> dict[str, Precision]:
-    """A class's most frequent precision where it is not bf16, then the matrices that differ from it."""
-    chosen = {key: counts.most_common(1)[0][0] for key, counts in votes.items()}
-    found: dict[str, Precision] = {}
-    for module in dict.fromkeys(module for module, _ in chosen):
-        members = {name: precision for (each, name), precision in chosen.items() if each is module}
-        common = Counter(members.values()).most_common(1)[0][0]
-        if common is not Precision.BF16:
-            found[module.value] = common
-        found |= {name: precision for name, precision in members.items() if precision is not common}
-    return found

@@ -15,7 +15,8 @@ A file names its blocks (mixers and MLPs) once, then says how layers are made of
 
 ``precision`` is by class of modules or by the name of one matrix (or fused GEMM), which wins over its class. What it
 does not name has the ``default``, which is bf16 unless given. The default does not reach the router, the embedding, the
-head and the KV cache: quantised checkpoints leave those alone, so they are named or bf16. Norms are always bf16.
+head and the KV cache: quantised checkpoints leave those alone, so they are named or bf16. Norms are always bf16. A
+block may have a ``precision`` of its own, over that of the file.
 """
 
 from __future__ import annotations
@@ -88,12 +89,16 @@ class ModelDocument(Document):
 
     def to_domain(self, *, source: str = "") -> ModelSpec:
         """The model. Raises InputError where blocks, patterns and precisions do not fit together."""
+        blocks = {
+            name: block.to_domain({**self.precision, **block.precision} if block.precision else self.precision)
+            for name, block in self.blocks.items()
+        }
         runs = tuple(
-            LayerRun(pattern=self._layers(run.pattern, self.precision, source), repeat=run.repeat)
-            for run in self.layers
+            LayerRun(pattern=self._layers(run.pattern, blocks, source), repeat=run.repeat) for run in self.layers
         )
         matrices = _names({layer for run in runs for layer in run.pattern}, self.hidden)
-        _check_keys(self.precision, matrices, source)
+        for precision in (self.precision, *(block.precision for block in self.blocks.values())):
+            _check_keys(precision, matrices, source)
         return ModelSpec(
             name=self.name,
             hidden=self.hidden,
@@ -112,12 +117,12 @@ class ModelDocument(Document):
         if self.mtp is None:
             return None
         precision = self.mtp.precision
-        layers = self._layers(self.mtp.layers, precision, source)
+        blocks = {name: block.to_domain(precision) for name, block in self.blocks.items()}
+        layers = self._layers(self.mtp.layers, blocks, source)
         _check_keys(precision, _names(set(layers), self.hidden) | {"mtp_fc"}, source)
         return MtpHead(layers=layers, modules=self.mtp.modules, precision=precision.get("mtp_fc", Precision.BF16))
 
-    def _layers(self, texts: tuple[str, ...], precision: Precisions, source: str) -> tuple[Layer, ...]:
-        blocks = {name: block.to_domain(precision) for name, block in self.blocks.items()}
+    def _layers(self, texts: tuple[str, ...], blocks: Mapping[str, Mixer | Mlp], source: str) -> tuple[Layer, ...]:
         built = {text: _halves(text, blocks, source) for text in dict.fromkeys(texts)}
         return tuple(
             Layer(mixer=mixer, mlp=mlp, post_norms=self.post_norms, streams=self.streams)

@@ -128,10 +128,16 @@ def test_compressed_tensors_with_expressions(tmp_path: Path) -> None:
     assert {name: value for name, value in precisions(model, 1).items() if value != "bf16"} == {"experts": "int4"}
 
 
-def test_layers_that_differ_are_said(tmp_path: Path) -> None:
-    quantisation = {"quant_algo": "FP8", "exclude_modules": ["model.layers.0.self_attn*", "lm_head"]}
-    document = read_hf_document(write(tmp_path, LLAMA, quantisation))
-    assert "o_proj (3 layers fp8, 1 layers bf16)" in document.notes
+def test_layers_that_differ_become_blocks_of_their_own(tmp_path: Path) -> None:
+    excluded = ["model.layers.0.self_attn*", "model.layers.3.mlp.down_proj", "lm_head"]
+    document = read_hf_document(write(tmp_path, LLAMA, {"quant_algo": "FP8", "exclude_modules": excluded}))
+    model = document.to_domain()
+    assert [run.pattern for run in document.layers] == [
+        ("attention_bf16 + mlp",), ("attention + mlp",), ("attention + mlp_bf16",)
+    ]  # fmt: skip
+    assert [precisions(model, layer)["q_proj"] for layer in range(4)] == ["bf16", "fp8", "fp8", "fp8"]
+    assert [precisions(model, layer)["down_proj"] for layer in range(4)] == ["fp8", "fp8", "fp8", "bf16"]
+    assert [precisions(model, layer)["gate_up_proj"] for layer in range(4)] == ["fp8"] * 4
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Predicted against measured, always on points that were not fitted where there are any."""
