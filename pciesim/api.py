@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from pciesim.collectives.select import ALGORITHMS
 from pciesim.errors import InputError, UnknownName
 from pciesim.evaluate.collective import EVALUATORS
-from pciesim.collectives.select import ALGORITHMS
 from pciesim.fabric import Fabric, NcclEnvironment
 from pciesim.formats.catalogue import gpu_type
 from pciesim.formats.engine_yaml import load_engine
@@ -31,7 +31,7 @@ from pciesim.scenario import Scenario
 from pciesim.schedule import EngineSpec
 from pciesim.workload import Parallelism, Workload
 
-__all__ = ["load_scenario", "nccl_environment", "predict"]
+__all__ = ["kernel_clock", "load_profile", "load_scenario", "nccl_environment", "predict"]
 
 _DEFAULT_DONORS: Final = ("rtx_pro_6000", "h200")  # whose kernel tables other GPUs borrow, in this order
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from pciesim.errors import PciesimError
 from pciesim.evaluate.collective import CollectiveTimer, Timed
+from pciesim.fabric import Fabric
 from pciesim.kernels import KernelTime
 from pciesim.prediction import Lever
 from pciesim.profile import Interval
@@ -51,11 +52,11 @@ def find_levers(scenario: Scenario, costs: Costs) -> tuple[Lever, ...]:
     return tuple(sorted(found, key=lambda lever: -lever.saves.value)[:_COUNT])
 
 
-def _saving(costs: Costs, algorithm: str, changed: CollectiveTimer | None = None) -> Interval:
-    """What all all-reduces of the step would save by another algorithm, or on the changed timer's fabric."""
+def _saving(costs: Costs, algorithm: str, fabric: Fabric | None = None) -> Interval:
+    """What all all-reduces of the step would save by another algorithm, or on a changed fabric."""
 
     def saved(timer: CollectiveTimer) -> float:
-        then = timer if changed is None else replace(timer, fabric=changed.fabric)
+        then = timer if fabric is None else timer.on(fabric)
         return sum(
             costs.counts[op]
             * (
@@ -97,7 +98,7 @@ def _mended_nccl(scenario: Scenario, costs: Costs) -> Iterable[Lever]:
     if not nccl.p2p or not uses_nccl or (nccl.graph_file and nccl.p2p_level == "SYS"):
         return
     mended = replace(scenario.fabric, nccl=replace(nccl, p2p_level="SYS", graph_file=True))
-    saves = _saving(costs, "nccl", replace(costs.reference, fabric=mended))
+    saves = _saving(costs, "nccl", mended)
     if saves.value > 0:
         yield Lever(
             what="NCCL's transport and ring",

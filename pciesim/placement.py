@@ -25,9 +25,7 @@ def choose_gpus(fabric: Fabric, count: int, costs: RouteCosts) -> tuple[tuple[st
         raise InputError(f"{count} GPUs are needed, '{fabric.name}' has {len(names)}")
     if count == len(names):
         return tuple(names), "all GPUs of the topology"
-    distance = {
-        (a, b): costs.store(fabric.route(names[a], names[b])) for a, b in combinations(range(len(names)), 2)
-    }
+    distance = {(a, b): costs.store(fabric.route(names[a], names[b])) for a, b in combinations(range(len(names)), 2)}
     subsets = (
         combinations(range(len(names)), count)
         if comb(len(names), count) <= _MAX_SUBSETS

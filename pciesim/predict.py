@@ -31,7 +31,7 @@ from pciesim.schedule import Category, Collective, CollectiveKind, Compute, Host
 from pciesim.uncertainty import Effect, Shift, combine, propagate, rank, shifts_of
 from pciesim.units import GB, Seconds, format_bytes, format_seconds
 
-__all__ = ["check_memory", "evaluate_step", "predict", "timer_of"]
+__all__ = ["Step", "algorithm_for", "check_memory", "evaluate_step", "predict", "timer_of"]
 
 _RESERVE: Final = 4 * GB  # CUDA context, graph pool, activations, communication buffers of one GPU: assumed
 
@@ -167,13 +167,13 @@ def check_memory(scenario: Scenario) -> MemoryUse:
     fits = [
         each
         for each in legal_tp(scenario.model)
-        if each > tp and sum_of(_memory(scenario, each, ep if each % ep == 0 else 1)) + _RESERVE <= use.capacity
+        if each > tp and _sum_of(_memory(scenario, each, ep if each % ep == 0 else 1)) + _RESERVE <= use.capacity
     ]
     spare = use.capacity - _RESERVE - use.weights
     per_sequence = (use.kv_cache + use.state) / scenario.workload.batch
     options = []
     if fits:
-        options.append(f"TP {fits[0]}")
+        options.append(f"TP {fits[0]}" + (" (more GPUs)" if fits[0] > len(scenario.fabric.gpus) else ""))
     if spare > per_sequence:
         options.append(f"batch {int(spare // per_sequence)}")
     if spare > 0 and use.kv_cache:
@@ -186,7 +186,7 @@ def check_memory(scenario: Scenario) -> MemoryUse:
     )
 
 
-def sum_of(use: MemoryUse) -> float:
+def _sum_of(use: MemoryUse) -> float:
     """Everything a model puts on a GPU."""
     return use.weights + use.kv_cache + use.state
 

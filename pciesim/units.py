@@ -14,8 +14,26 @@ from typing import Final, TypeAlias
 from pciesim.errors import InputError
 
 __all__ = [
-    "GB", "GIB", "KIB", "MIB", "MS", "NS", "TERA", "US", "Bytes", "BytesPerSecond", "Flop", "FlopPerSecond", "Seconds",
-    "format_bytes", "format_rate", "format_seconds", "parse_bytes", "parse_flops", "parse_rate", "parse_seconds",
+    "GB",
+    "GIB",
+    "KIB",
+    "MIB",
+    "MS",
+    "NS",
+    "TERA",
+    "US",
+    "Bytes",
+    "BytesPerSecond",
+    "Flop",
+    "FlopPerSecond",
+    "Seconds",
+    "format_bytes",
+    "format_rate",
+    "format_seconds",
+    "parse_bytes",
+    "parse_flops",
+    "parse_rate",
+    "parse_seconds",
 ]
 
 Seconds: TypeAlias = float
@@ -95,7 +113,7 @@ def format_seconds(value: Seconds) -> str:
 def format_bytes(value: Bytes) -> str:
     """Binary units when they are exact (``8 KiB``), decimal ones otherwise (``62.1 kB``)."""
     for factor, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
-        if value >= factor and value % (factor / 4) == 0:
+        if factor <= value < KIB * factor and value % (factor / 4) == 0:
             return f"{value / factor:g} {unit}"
     for decimal, unit in ((TERA, "TB"), (GB, "GB"), (MB, "MB"), (KB, "kB")):
         if abs(value) >= decimal:

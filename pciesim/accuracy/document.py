@@ -27,7 +27,7 @@ def replace_block(text: str, block: str) -> str:
 def readme_table(runs: Path) -> str:
     """The few lines a reader of the README needs."""
     steps = step_errors(runs)
-    rows = [
+    rows: list[tuple[str, Sequence[StepError | PointError]]] = [
         ("Qwen3.5-397B, eight GPUs, one user (wiring not published)", _of(steps, lambda e: len(e.point.gpus) == 8)),
         (
             "Qwen3.5-397B, four GPUs, one user, not used to fit",

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from pciesim.calibrate.points import Point, predicted
 from pciesim.evaluate.collective import CollectiveTimer
 from pciesim.profile import Evidence, Parameter, Profile
-from pciesim.units import Seconds
 
 __all__ = ["Fit", "Free", "fit_profile"]
 
@@ -95,7 +95,8 @@ def fit_profile(
     )
 
 
-_SPAN_UNIDENTIFIED = 0.6  # of the physical range, in logs
+_SPAN_UNIDENTIFIED: Final = 0.6  # of the physical range, in logs
+_INSIDE: Final = 2.0**-20  # of the physical range
 
 
 def _solve(
@@ -108,7 +109,8 @@ def _solve(
     from scipy.optimize import least_squares  # noqa: PLC0415  (half a second to import; only fits need it)
 
     bounds = (np.log([free[name].least for name in names]), np.log([free[name].most for name in names]))
-    inside = np.clip(start, bounds[0] + 1e-9, bounds[1] - 1e-9)  # least_squares wants a strictly interior start
+    margin = _INSIDE * (bounds[1] - bounds[0])  # least_squares wants a strictly interior start
+    inside = np.clip(start, bounds[0] + margin, bounds[1] - margin)
     found = least_squares(
         residuals,
         inside,
@@ -132,9 +134,3 @@ def _with_values(profile: Profile, values: Mapping[str, float]) -> Profile:
             for name, each in profile.parameters
         ),
     )
-
-
-def relative_error(point: Point, profile: Profile, timer_for: TimerFor) -> tuple[Seconds, float]:
-    """Prediction of a point and its relative error."""
-    value = predicted(point, profile, timer_for)
-    return value, value / point.latency - 1

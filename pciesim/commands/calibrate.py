@@ -22,7 +22,9 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=T
 @app.command(epilog=EXAMPLES)
 def refit(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A file of calibration/recipes.")],
-    runs: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the measurements are.")] = Path("calibration/runs"),
+    runs: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the measurements are.")] = Path(
+        "calibration/runs"
+    ),
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", show_default="the shipped profile of the recipe's name"),
@@ -50,7 +52,9 @@ def refit(
 
 @app.command(epilog=EXAMPLES)
 def accuracy(
-    runs: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the measurements are.")] = Path("calibration/runs"),
+    runs: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the measurements are.")] = Path(
+        "calibration/runs"
+    ),
     page: Annotated[Path, typer.Option(metavar="FILE")] = Path("docs/accuracy.md"),
     readme: Annotated[Path, typer.Option(metavar="FILE")] = Path("README.md"),
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail when a table would change.")] = False,

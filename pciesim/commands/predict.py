@@ -106,6 +106,9 @@ def predict(
         typer.Option(metavar="KEY=VALUE", help="NCCL variable, as in NCCL_P2P_LEVEL=SYS. Can be repeated."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON (see 'pciesim schema prediction').")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw where the step goes (.svg, .png, .pdf).")
+    ] = None,
 ) -> None:
     """Predict the latency of a decode step, and say where the time goes."""
     from pciesim.api import predict as predict_step
@@ -124,6 +127,10 @@ def predict(
         overlay=overlay,
         nccl=parse_assignments("--nccl", nccl or []),
     )
+    if plot is not None:
+        from pciesim.reports.prediction_plot import plot_prediction
+
+        plot_prediction(prediction, plot)
     if json:
         from pciesim.reports.prediction_json import to_json
 

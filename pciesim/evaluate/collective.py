@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -55,6 +55,7 @@ class CollectiveTimer:
     profile: Profile
     evaluator: str = "simulate"
     _costs: list[BackendCosts] = field(init=False, compare=False, repr=False, default_factory=list)
+    _neighbours: dict[Profile, CollectiveTimer] = field(init=False, compare=False, repr=False, default_factory=dict)
     _memo: dict[tuple[str, CollectiveKind, int], Timed] = field(
         init=False, compare=False, repr=False, default_factory=dict
     )
@@ -88,11 +89,17 @@ class CollectiveTimer:
         return self._memo[key]
 
     def under(self, profile: Profile) -> CollectiveTimer:
-        """A timer of the same group by the closed form under another profile: for error propagation."""
-        return CollectiveTimer(
-            fabric=self.fabric,
-            gpus=self.gpus,
-            compute_capability=self.compute_capability,
-            profile=profile,
-            evaluator="estimate",
-        )
+        """A timer of the same group by the closed form under another profile, kept with this one."""
+        if profile not in self._neighbours:
+            self._neighbours[profile] = CollectiveTimer(
+                fabric=self.fabric,
+                gpus=self.gpus,
+                compute_capability=self.compute_capability,
+                profile=profile,
+                evaluator="estimate",
+            )
+        return self._neighbours[profile]
+
+    def on(self, fabric: Fabric) -> CollectiveTimer:
+        """A timer of the same group on another fabric with the same device names."""
+        return replace(self, fabric=fabric)

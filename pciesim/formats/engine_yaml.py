@@ -13,7 +13,7 @@ from pciesim.formats.documents import Document, read_document
 from pciesim.model import Precision
 from pciesim.schedule import AllReduceRule, EngineSpec
 
-__all__ = ["EngineDocument", "engine_names", "load_engine"]
+__all__ = ["EngineDocument", "RuleDocument", "engine_names", "load_engine"]
 
 Place = Literal[
     "embedding", "before_mixer", "attention_prepare", "attention_gate", "delta_prepare", "delta_finish", "before_mlp",

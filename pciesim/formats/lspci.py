@@ -94,9 +94,9 @@ def read_lspci(text: str, gpus: int, *, source: str) -> OverlayDocument:
 
 def read_lspci_tree(text: str, gpus: int, *, source: str) -> OverlayDocument:
     """The switches above the GPUs from ``lspci -tv``, as an overlay without links."""
-    chains = [chain for chain, name in _walk(text, source) if re.search(r"NVIDIA", name) and _is_function_zero(chain)]
-    chains = [chain for chain in chains if not re.search(r"Audio|USB|NVSwitch", _name(text, chain))]
-    chains.sort(key=lambda chain: chain[-1])
+    found = _walk(text, source)
+    cards = sorted(chain for chain, name in found if "NVIDIA" in name and not re.search("Audio|USB|NVSwitch", name))
+    chains = [chain for chain in cards if chain[-1].endswith(".0")]
     _check_count(len(chains), gpus, source)
     return OverlayDocument.model_validate(
         {"schema": "pciesim/topology/1", "switches": _switches([chain[:-1] for chain in chains], {})}
@@ -154,16 +154,10 @@ def _switches(chains: Sequence[Sequence[str]], links: Mapping[str, dict[str, Any
     }
     names = {address: f"switch{number}" for number, address in enumerate(upstream)}
 
-    def direct(address: str) -> list[int]:
-        last = [chain[(len(chain) - 1) // 2 * 2 - 1] if len(chain) > 1 else "" for chain in chains]
-        return [
-            number
-            for number, chain in enumerate(chains)
-            if len(chain) > 1 and (last[number] if len(chain) % 2 else chain[-1]) == address
-        ]
-
+    # A GPU hangs on the last switch of its chain: the largest odd position.
+    holders = [chain[(len(chain) - 2) | 1] if len(chain) > 1 else None for chain in chains]
     return [
-        {"name": names[address], "gpus": direct(address)}
+        {"name": names[address], "gpus": [gpu for gpu, holder in enumerate(holders) if holder == address]}
         | ({"uplink": links[address]} if links.get(address) else {})
         | ({"behind": names[parent]} if (parent := above[address]) is not None else {})
         for address in upstream
@@ -210,13 +204,3 @@ def _walk(text: str, source: str) -> list[tuple[list[str], str]]:
             if len(path) > _MAX_DEPTH:
                 raise InputError("has bridges nested too deep", where=f"{source}:{number}")
     return found
-
-
-def _is_function_zero(chain: Sequence[str]) -> bool:
-    return chain[-1].endswith(".0")
-
-
-def _name(text: str, chain: Sequence[str]) -> str:
-    slot = re.escape(chain[-1].rsplit(":", 1)[-1])
-    match = re.search(rf"{slot}  (.*)$", text, re.MULTILINE)
-    return match[1] if match else ""

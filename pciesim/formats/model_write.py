@@ -29,7 +29,10 @@ def write_model(document: ModelDocument) -> str:
         lines += _flow("precision: ", data["precision"], indent=2)
     lines.append("blocks:")
     for name, block in data["blocks"].items():
-        lines += _flow(f"  {name}: ", block, indent=4)
+        own = {key: value for key, value in block.items() if key != "precision"}
+        lines += _flow(
+            f"  {name}: ", own | {"precision": block["precision"]} if "precision" in block else own, indent=4
+        )
     lines.append("layers:")
     for run in data["layers"]:
         lines += _flow("  - ", {"repeat": run.get("repeat", 1), "pattern": run["pattern"]}, indent=4)

@@ -13,7 +13,7 @@ from pciesim.formats.documents import Document, read_document
 from pciesim.formats.profile_yaml import PARAMETERS, ParameterDocument, parse_parameter, to_parameter
 from pciesim.profile import Evidence, Parameter, Profile
 
-__all__ = ["RecipeDocument", "read_recipe"]
+__all__ = ["FreeDocument", "RecipeDocument", "read_recipe"]
 
 
 class FreeDocument(Document):

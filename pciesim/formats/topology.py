@@ -2,30 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pciesim.errors import InputError
 from pciesim.fabric import Fabric
 from pciesim.formats.documents import read_text
+from pciesim.formats.nccl_xml import is_nccl_xml, read_nccl_xml
 from pciesim.formats.topology_box import resolve
 from pciesim.formats.topology_build import build_fabric
 from pciesim.formats.topology_infer import infer
 from pciesim.formats.topology_overlay import OverlayDocument, read_overlay
 from pciesim.formats.topology_smi import TopologyMatrix, parse_matrix
+from pciesim.formats.topology_sources import Disagreement, Source, read_source, reconcile
 
-__all__ = ["assemble", "find_overlay", "load_fabric"]
+__all__ = ["assemble", "find_overlay", "load_fabric", "load_reconciled"]
 
 
 def load_fabric(path: Path, overlay: Path | None = None) -> Fabric:
-    """The fabric of a topology file (``nvidia-smi topo -m`` text).
+    """The fabric of a topology file: ``nvidia-smi topo -m`` text, or NCCL's topology XML.
 
-    The overlay is the one given, else ``name.yaml`` beside ``name.txt`` where it exists. Raises InputError (file, line,
+    The overlay is the one given, else ``name.yaml`` beside the file where it exists. Raises InputError (file, line,
     column, what was found) where a file is missing, binary, empty, cut or contradicts itself.
     """
-    matrix = parse_matrix(read_text(path), source=str(path))
+    fabric, _ = load_reconciled(path, overlay, ())
+    return fabric
+
+
+def load_reconciled(
+    path: Path, overlay: Path | None, others: Sequence[Path]
+) -> tuple[Fabric, tuple[Disagreement, ...]]:
+    """As :func:`load_fabric`, with further descriptions of the box (``topo -p2p``, ``-q``, lspci, NCCL XML).
+
+    The overlay wins over them, and an earlier one over a later; what they disagree about comes second.
+    """
+    text = read_text(path)
     found = overlay if overlay is not None else find_overlay(path)
-    document = read_overlay(found) if found is not None else OverlayDocument.empty()
-    return assemble(matrix, document, name=path.stem, overlay_source=str(found or ""))
+    sources: list[Source] = []
+    if found is not None:
+        sources.append(Source(name=found.name, overlay=read_overlay(found)))
+    if is_nccl_xml(text):
+        matrix, own = read_nccl_xml(text, source=str(path))
+        sources.append(Source(name=path.name, overlay=own))
+    else:
+        matrix = parse_matrix(text, source=str(path))
+    sources += [read_source(other, matrix) for other in others]
+    where = str(found or path)
+    if len(sources) == 1 and not others:  # nothing to reconcile: errors then name the file's own keys
+        return assemble(matrix, sources[0].overlay, name=path.stem, overlay_source=where), ()
+    document, disagreements = reconcile(matrix, sources) if sources else (OverlayDocument.empty(), ())
+    return assemble(matrix, document, name=path.stem, overlay_source=where), disagreements
 
 
 def find_overlay(path: Path) -> Path | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pciesim.prediction import CollectiveLine, KernelLine, Lever, MemoryUse, Prediction, Request
 
-__all__ = ["print_prediction", "render", "to_text"]
+__all__ = ["CATEGORY_NAMES", "print_prediction", "render", "to_text"]
 
 PIPED_WIDTH: Final = 100
 NARROW: Final = 96  # below this, columns stand one space apart
@@ -37,7 +37,7 @@ PARAMETERS_SHOWN: Final = 2
 _TABLE: Final = re.compile(
     r"[,;:]| row\b| between "
 )  # what follows the table's name in a kernel's detail; --json has all of it
-_LABELS: Final[dict[str, str]] = {
+CATEGORY_NAMES: Final[dict[str, str]] = {
     Category.GEMM_MIXER: "GEMM, attention projections",
     Category.GEMM_MLP: "GEMM, dense and shared experts",
     Category.GEMM_ROUTER: "GEMM, router",
@@ -130,7 +130,7 @@ def _breakdown(prediction: Prediction, *, ascii_only: bool) -> Table:
     longest = max(values, default=0.0) or 1.0
     for (name, share), shown in zip(prediction.breakdown, _adding_up(values, total), strict=True):
         bar = ("#" if ascii_only else "█") * round(BAR * share.value / longest)
-        table.add_row(_LABELS.get(name, name.replace("_", " ")), shown, f"{share.value / total:.0%}", Text(bar, "cyan"))
+        table.add_row(CATEGORY_NAMES.get(name, name.replace("_", " ")), shown, f"{share.value / total:.0%}", Text(bar, "cyan"))
     table.add_section()
     table.add_row("a step", f"{total / MS:.2f}", "100%", "")
     return table

@@ -1,6 +1,6 @@
 """Only the topology file or its overlay changes; the step must change by what a pencil says.
 
-121 all-reduces of 8 KiB by a ring with LL. One hop passes a chunk of 8 KiB / n, doubled by LL's flags.
+A step has 121 all-reduces of 8 KiB.
 """
 
 import re
@@ -17,13 +17,18 @@ LINE = 63.015 * GB  # Gen5 x16 after encoding
 
 
 @pytest.fixture(scope="module")
-def costs():
-    return RouteCosts.of(load_profile(None, gpu_type("rtx_pro_6000")))
+def profile():
+    return load_profile(None, gpu_type("rtx_pro_6000"))
 
 
-def all_reduce(topo) -> float:
-    line = predict(topo=str(topo), model="qwen35_397b").collectives[0]
-    assert (line.count, line.nbytes, line.protocol) == (CALLS, 8192, "LL")
+@pytest.fixture(scope="module")
+def costs(profile):
+    return RouteCosts.of(profile)
+
+
+def all_reduce(topo, name="auto") -> float:
+    line = predict(topo=str(topo), model="qwen35_397b", allreduce=name).collectives[0]
+    assert (line.count, line.nbytes) == (CALLS, 8192)
     return line.latency.value
 
 
@@ -41,18 +46,21 @@ def test_a_switch_above_four_root_port_gpus_shortens_six_hops(root, tmp_path, co
     assert saved == pytest.approx(6 * (costs.root_complex - costs.switch), rel=1e-3)
 
 
-def test_halving_one_uplink_slows_the_hops_that_cross_it(root, tmp_path, costs):
-    """Two switches of four: 2 of the 8 ring edges cross, one up and one down each uplink. The longest chain of 14 hops
-    starts on a crossing edge and meets one at hops 1, 5, 9 and 13: four crossings, each passing 1 KiB x 2 at half rate."""
+def test_halving_one_uplink_doubles_the_wire_time_of_a_one_shot_pull(root, tmp_path, costs, profile):
+    """Two switches of four: each of four GPUs pulls from four on the other side, so 16 tensors of 8 KiB cross each
+    uplink, more than the 7 that any port takes. Halving one uplink adds as much wire time again."""
     folder = root / "topologies"
     overlay = (folder / "rtx6000x8_2switch.yaml").read_text()
-    halved, count = re.subn(r"uplink: \{generation: 5, width: 16\}", "uplink: {generation: 5, width: 8}", overlay, count=1)
+    halved, count = re.subn(
+        r"uplink: \{generation: 5, width: 16\}", "uplink: {generation: 5, width: 8}", overlay, count=1
+    )
     assert count == 1
     (tmp_path / "halved.txt").write_text((folder / "rtx6000x8_2switch.txt").read_text())
     (tmp_path / "halved.yaml").write_text(halved)
-    added = all_reduce(tmp_path / "halved.txt") - all_reduce(folder / "rtx6000x8_2switch.txt")
-    chunk = 2 * 8192 / 8 / (costs.share_store * LINE)
-    assert added == pytest.approx(4 * chunk, rel=1e-3)
+    whole = all_reduce(folder / "rtx6000x8_2switch.txt", "oneshot-pull")
+    added = all_reduce(tmp_path / "halved.txt", "oneshot-pull") - whole
+    rate = LINE * costs.share_load * profile.value("oneshot.pull.share")
+    assert added == pytest.approx(16 * 8192 / rate, rel=1e-3)
 
 
 def test_parts_add_up_to_the_step():
