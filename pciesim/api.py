@@ -10,7 +10,7 @@ from typing import Final
 from pciesim.collectives.select import ALGORITHMS
 from pciesim.errors import InputError, UnknownName
 from pciesim.evaluate.collective import EVALUATORS
-from pciesim.fabric import Fabric, NcclEnvironment
+from pciesim.fabric import Assumption, Fabric, NcclEnvironment
 from pciesim.formats.catalogue import gpu_type
 from pciesim.formats.engine_yaml import load_engine
 from pciesim.formats.kernel_tables import load_kernel_tables, measured_gpus
@@ -34,6 +34,13 @@ from pciesim.workload import Parallelism, Workload
 __all__ = ["kernel_clock", "load_profile", "load_scenario", "nccl_environment", "predict"]
 
 _DEFAULT_DONORS: Final = ("rtx_pro_6000", "h200")  # whose kernel tables other GPUs borrow, in this order
+
+
+_UNKNOWN_GPU: Final = Assumption(
+    text="the GPUs are RTX PRO 6000: the topology does not name them",
+    settle="nvidia-smi -L; write 'gpu: <model>' into the overlay",
+    matters="every kernel time, memory, NCCL's choices",
+)
 
 
 def predict(
@@ -106,7 +113,9 @@ def load_scenario(
     engine_spec = load_engine(engine)
     if allreduce != "auto" and allreduce not in ALGORITHMS:
         raise UnknownName("all-reduce algorithm", allreduce, ["auto", *ALGORITHMS])
-    gpu = gpu_type(fabric.gpu_model or "rtx_pro_6000")
+    if not fabric.gpu_model:
+        fabric = replace(fabric, gpu_model=_DEFAULT_DONORS[0], assumptions=(*fabric.assumptions, _UNKNOWN_GPU))
+    gpu = gpu_type(fabric.gpu_model)
     parameters = parameters or load_profile(profile, gpu)
     names, choice = _group(fabric, tp, gpus, parameters)
     parallelism = Parallelism(tp=len(names))

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import networkx as nx
 
 __all__ = [
-    "Assumption", "Constraint", "Device", "DeviceKind", "Fabric", "Host", "Link", "LinkKind", "NcclEnvironment",
-    "Route",
+    "Assumption", "Concurrency", "Constraint", "Device", "DeviceKind", "Fabric", "Host", "Link", "LinkKind",
+    "NcclEnvironment", "Route",
 ]  # fmt: skip
 
 
@@ -146,6 +146,26 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Concurrency:
+    """What transfers reach on this box, measured or fitted on it; None where nothing is known (see `contention`).
+
+    ``copy_share`` and ``host_read_share`` are the shares of the line rate that copies to a peer and copies out of host
+    memory fill. ``socket_peer`` is what all peer traffic reaches from one socket to another, ``socket_peer_both`` in
+    both directions together, ``port_socket_peer`` what each root port sends towards another socket. ``host_dma`` is
+    what all GPUs reach at one NUMA node's memory, reads and writes together. ``collapsed`` is what is left of a
+    switch's uplink when posted writes collapse.
+    """
+
+    copy_share: float | None = None
+    host_read_share: float | None = None
+    socket_peer: BytesPerSecond | None = None
+    socket_peer_both: BytesPerSecond | None = None
+    port_socket_peer: BytesPerSecond | None = None
+    host_dma: BytesPerSecond | None = None
+    collapsed: BytesPerSecond | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """The way of a message. ``links`` and ``constraints`` are indices into the fabric's tuples.
 
@@ -185,6 +205,7 @@ class Fabric:
     host: Host = Host()
     nccl: NcclEnvironment = NcclEnvironment()
     write_collapse: int | None = None
+    concurrency: Concurrency = Concurrency()
     acs_redirect: bool = False
     peer_access: tuple[tuple[bool, ...], ...] = ()
     assumptions: tuple[Assumption, ...] = ()
@@ -340,15 +361,27 @@ class Fabric:
             source=source,
             target=target,
             links=positions,
-            constraints=tuple(
-                position for position, limit in enumerate(self.constraints) if not crossed.isdisjoint(limit.links)
-            ),
+            constraints=self._limits_of(crossed),
             switches=switches,
             root_complexes=root_complexes,
             socket_hops=socket_hops,
             nvlink=uses_nvlink,
             path_type=path_type,
         )
+
+    def _limits_of(self, crossed: set[tuple[str, str]]) -> tuple[int, ...]:
+        """Constraints on a route. One that enters and leaves the same root ports' quadrant turns inside it: eight GPUs
+        behind two switches of one quadrant exchange as much as behind two quadrants (179 GB/s), but reach host memory
+        at 73 instead of 114 GB/s (rtx6kpro hardware/, WRX90)."""
+        found = [position for position, limit in enumerate(self.constraints) if not crossed.isdisjoint(limit.links)]
+        ways = {frozenset(self.constraints[position].links) for position in found}
+
+        def turns(position: int) -> bool:
+            way = frozenset(self.constraints[position].links)
+            back = frozenset((target, source) for source, target in way)
+            return back != way and back in ways
+
+        return tuple(position for position in found if not turns(position))
 
     def _printed_type(self, source: str, target: str) -> str:
         """The PCIe word of the matrix for a GPU pair, empty where it has none."""

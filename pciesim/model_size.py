@@ -246,7 +246,8 @@ def _linear_obstacle(linear: Linear, tp: int) -> str:
                 )
         case Split.KV_HEADS:
             if linear.units % tp and tp % linear.units:
-                return f"TP {tp} neither divides nor is a multiple of the {linear.units} KV heads"
+                unit = _UNIT.get(linear.name, "KV heads")
+                return f"TP {tp} neither divides nor is a multiple of the {linear.units} {unit}"
         case Split.REPLICATED | Split.VOCAB:
             pass
     return ""
@@ -269,7 +270,7 @@ def _broken_block(linear: Linear, tp: int) -> str:
 
 _UNIT = {
     "q_proj": "query heads", "q_b_proj": "query heads", "o_proj": "heads", "in_proj_qkvz": "key heads",
-    "in_proj_ba": "value heads", "out_proj": "value heads",
+    "in_proj_ba": "value heads", "in_proj_bc": "state groups", "out_proj": "value heads",
 }  # fmt: skip
 
 

@@ -75,7 +75,7 @@ class Steps:
         """
         routes = self.task.costs.routes
         route = self.task.fabric.route(self.task.gpus[source], self.task.gpus[target])
-        latency = routes.store(route) + (routes.fence(route) if fenced else 0.0)
+        latency = routes.store(route) + (self.task.costs.fence(route) if fenced else 0.0)
         return self._add(
             Transfer(
                 source=source,

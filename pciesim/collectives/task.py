@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from pciesim.collectives.program import Program
-from pciesim.fabric import Fabric
+from pciesim.fabric import Fabric, Route
 from pciesim.physics import RouteCosts
 from pciesim.profile import Profile
 from pciesim.schedule import CollectiveKind
 from pciesim.units import Bytes, BytesPerSecond, Seconds
 
-__all__ = ["BackendCosts", "Lowered", "NcclCosts", "OneShotCosts", "Task"]
+__all__ = ["BackendCosts", "Lowered", "NcclCosts", "OneShotCosts", "Task", "smooth_minimum"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,13 @@ class NcclCosts:
     """NCCL on one transport. A ring hop costs the route's latency plus ``step``; a call costs ``base`` once.
 
     ``simple_extra`` is what the Simple protocol adds to ``base``; ``fence`` is a fence's drain time as a multiple of
-    the route's load round trip; ``ll_channel`` the payload rate one LL channel sustains.
+    the route's load round trip.
+
+    **Rate of a channel.** With LL each of 512 threads keeps one line of 8 bytes in flight per poll of the flag, so
+    ``ll_channel`` = 512 x 8 B / poll; LL128 has 640 threads and 15 bytes a thread; ``simple_channel`` is what the
+    threads of one channel copy. The tree's channels reach ``tree_share`` of these (its threads are split between the
+    way up and the way down). Several channels approach the link's rate gradually: their rates combine with it by a
+    smooth minimum of power ``smooth`` (:meth:`rate`).
     """
 
     base: Seconds
@@ -27,6 +34,10 @@ class NcclCosts:
     simple_extra: Seconds
     fence: float
     ll_channel: BytesPerSecond
+    simple_channel: BytesPerSecond
+    tree_share: float
+    smooth: float
+    copy_step: Seconds
 
     @classmethod
     def of(cls, profile: Profile, transport: str) -> NcclCosts:
@@ -37,7 +48,15 @@ class NcclCosts:
             simple_extra=profile.value("nccl.simple.extra"),
             fence=profile.value("latency.fence_per_load"),
             ll_channel=profile.value(f"nccl.{transport}.ll_channel"),
+            simple_channel=profile.value(f"nccl.{transport}.simple_channel"),
+            tree_share=profile.value("nccl.tree.thread_share"),
+            smooth=profile.value("nccl.smooth"),
+            copy_step=profile.value("nccl.copy_step"),
         )
+
+    def rate(self, channels: int, channel: BytesPerSecond, link: BytesPerSecond) -> BytesPerSecond:
+        """Payload rate that ``channels`` of a given rate reach together on a link of a given payload rate."""
+        return smooth_minimum(channels * channel, link, self.smooth)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +74,11 @@ class OneShotCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendCosts:
-    """Every communication parameter of a profile, read once."""
+    """Every communication parameter of a profile, read once.
+
+    ``phase`` is what a kernel spends between two phases (reduce, synchronise its blocks, issue); ``host_base`` the
+    fixed cost of a one-shot kernel through host memory; ``copy_step`` one copy-engine call with its stream wait.
+    """
 
     routes: RouteCosts
     nccl_nvl: NcclCosts
@@ -63,6 +86,9 @@ class BackendCosts:
     nccl_shm: NcclCosts
     push: OneShotCosts
     pull: OneShotCosts
+    phase: Seconds
+    host_base: Seconds
+    copy_step: Seconds
 
     @classmethod
     def of(cls, profile: Profile) -> BackendCosts:
@@ -74,12 +100,32 @@ class BackendCosts:
             nccl_shm=NcclCosts.of(profile, "shm"),
             push=OneShotCosts.of(profile, "push"),
             pull=OneShotCosts.of(profile, "pull"),
+            phase=profile.value("kernel.phase"),
+            host_base=profile.value("oneshot.host.base"),
+            copy_step=profile.value("copy.step"),
         )
+
+    def fence(self, route: Route) -> Seconds:
+        """The drain of a system fence after stores along a route."""
+        return self.nccl_p2p.fence * self.routes.load(route)
+
+
+def smooth_minimum(one: float, other: float, power: float) -> float:
+    """(a^-p + b^-p)^(-1/p): below both, near the smaller where they differ much. Infinite p is the hard minimum."""
+    low, high = min(one, other), max(one, other)
+    if math.isinf(high) or math.isinf(power):
+        return low
+    return float(low * (1 + (low / high) ** power) ** (-1 / power))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One collective on one group: ``gpus`` are device names in rank order, ``nbytes`` each rank's input."""
+    """One collective on one group: ``gpus`` are device names in rank order, ``nbytes`` each rank's input.
+
+    All-gather: the shard. All-to-all: the whole of what a rank sends, its own block included; ``loads[s][t]`` is the
+    share of it that rank s sends to t (empty: 1/n each). Broadcast: the root's tensor (rank 0). Send/recv: the message
+    each rank sends to the next.
+    """
 
     kind: CollectiveKind
     nbytes: Bytes
@@ -87,6 +133,11 @@ class Task:
     gpus: tuple[str, ...]
     compute_capability: int
     costs: BackendCosts
+    loads: tuple[tuple[float, ...], ...] = ()
+
+    def block(self, source: int, target: int) -> Bytes:
+        """Bytes that one rank sends another in an all-to-all."""
+        return self.nbytes * self.loads[source][target] if self.loads else self.nbytes / len(self.gpus)
 
     @property
     def capacity(self) -> tuple[BytesPerSecond, ...]:

@@ -27,7 +27,8 @@ Dimension = Literal["seconds", "rate", "ratio"]
 _NCCL: Final = {
     "base": ("seconds", "fixed cost of an NCCL call whose slowest edge is {}"),
     "step": ("seconds", "what a hop over {} costs beyond the route's own latency"),
-    "ll_channel": ("rate", "payload rate one LL channel sustains over {}"),
+    "ll_channel": ("rate", "payload rate one LL channel sustains over {}: 512 threads x 8 B / poll of a flag"),
+    "simple_channel": ("rate", "payload rate one channel of the Simple protocol sustains over {}"),
 }
 _TRANSPORTS: Final = {"nvl": "NVLink", "p2p": "PCIe peer-to-peer", "shm": "host memory"}
 
@@ -53,6 +54,12 @@ PARAMETERS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
             for name, (dimension, about) in _NCCL.items()
         },
         "nccl.simple.extra": ("seconds", "what the Simple protocol adds to a call's fixed cost"),
+        "nccl.tree.thread_share": ("ratio", "rate of a tree's LL channel over a ring's (its threads are split)"),
+        "nccl.smooth": ("ratio", "power of the smooth minimum of the channels' rate and the link's"),
+        "nccl.copy_step": ("seconds", "what a hop costs more when NCCL copies through host memory by copy engine"),
+        "kernel.phase": ("seconds", "what a kernel spends between two phases: reduce, synchronise, issue"),
+        "copy.step": ("seconds", "one copy-engine call and the stream wait for it, inside a graph"),
+        "oneshot.host.base": ("seconds", "fixed cost of a one-shot kernel through host memory"),
         "oneshot.push.base": ("seconds", "fixed cost of a one-shot push kernel"),
         "oneshot.push.share": ("ratio", "rate of stores to several peers at once over that to one"),
         "oneshot.pull.base": ("seconds", "fixed cost of a one-shot pull kernel"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pciesim.errors import InputError
@@ -16,7 +17,17 @@ from pciesim.formats.topology_overlay import OverlayDocument, read_overlay
 from pciesim.formats.topology_smi import TopologyMatrix, parse_matrix
 from pciesim.formats.topology_sources import Disagreement, Source, read_source, reconcile
 
-__all__ = ["assemble", "find_overlay", "load_fabric", "load_reconciled"]
+__all__ = ["LoadedTopology", "assemble", "find_overlay", "load_fabric", "load_topology"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedTopology:
+    """A fabric with what it was made of: the matrix, the one overlay its sources make, what they disagree about."""
+
+    fabric: Fabric
+    matrix: TopologyMatrix
+    overlay: OverlayDocument
+    disagreements: tuple[Disagreement, ...]
 
 
 def load_fabric(path: Path, overlay: Path | None = None) -> Fabric:
@@ -25,16 +36,13 @@ def load_fabric(path: Path, overlay: Path | None = None) -> Fabric:
     The overlay is the one given, else ``name.yaml`` beside the file where it exists. Raises InputError (file, line,
     column, what was found) where a file is missing, binary, empty, cut or contradicts itself.
     """
-    fabric, _ = load_reconciled(path, overlay, ())
-    return fabric
+    return load_topology(path, overlay).fabric
 
 
-def load_reconciled(
-    path: Path, overlay: Path | None, others: Sequence[Path]
-) -> tuple[Fabric, tuple[Disagreement, ...]]:
+def load_topology(path: Path, overlay: Path | None = None, others: Sequence[Path] = ()) -> LoadedTopology:
     """As :func:`load_fabric`, with further descriptions of the box (``topo -p2p``, ``-q``, lspci, NCCL XML).
 
-    The overlay wins over them, and an earlier one over a later; what they disagree about comes second.
+    The overlay wins over them, and an earlier one over a later.
     """
     text = read_text(path)
     found = overlay if overlay is not None else find_overlay(path)
@@ -47,11 +55,18 @@ def load_reconciled(
     else:
         matrix = parse_matrix(text, source=str(path))
     sources += [read_source(other, matrix) for other in others]
-    where = str(found or path)
-    if len(sources) == 1 and not others:  # nothing to reconcile: errors then name the file's own keys
-        return assemble(matrix, sources[0].overlay, name=path.stem, overlay_source=where), ()
-    document, disagreements = reconcile(matrix, sources) if sources else (OverlayDocument.empty(), ())
-    return assemble(matrix, document, name=path.stem, overlay_source=where), disagreements
+    document = OverlayDocument.empty()
+    disagreements: tuple[Disagreement, ...] = ()
+    if len(sources) == 1:  # nothing to reconcile, and errors then name the file's own keys
+        document = sources[0].overlay
+    elif sources:
+        document, disagreements = reconcile(matrix, sources)
+    return LoadedTopology(
+        fabric=assemble(matrix, document, name=path.stem, overlay_source=str(found or path)),
+        matrix=matrix,
+        overlay=document,
+        disagreements=disagreements,
+    )
 
 
 def find_overlay(path: Path) -> Path | None:

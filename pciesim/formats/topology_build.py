@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 
-from pciesim.fabric import Constraint, Device, DeviceKind, Fabric, Host, Link, LinkKind, NcclEnvironment
+from pciesim.fabric import Concurrency, Constraint, Device, DeviceKind, Fabric, Host, Link, LinkKind, NcclEnvironment
 from pciesim.formats.catalogue import UNKNOWN_HOST, host_type
 from pciesim.formats.topology_assume import assume
 from pciesim.formats.topology_box import Box, PcieLink
@@ -71,6 +71,7 @@ def build_fabric(box: Box, *, name: str) -> Fabric:
             channels=overlay.nccl.channels,
         ),
         write_collapse=overlay.write_collapse,
+        concurrency=Concurrency(**dict(overlay.concurrency)),
         acs_redirect=bool(overlay.host.acs_redirect),
         peer_access=access,
         assumptions=assume(box),

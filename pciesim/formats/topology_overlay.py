@@ -23,7 +23,7 @@ from pciesim.formats.catalogue import ByteQuantity, Rate
 from pciesim.formats.documents import Document, read_document
 
 __all__ = [
-    "GpuEntry", "HostEntry", "LinkEntry", "NcclEntry", "NicEntry", "OverlayDocument", "P2pEntry", "QuadrantEntry",
+    "ConcurrencyEntry", "GpuEntry", "HostEntry", "LinkEntry", "NcclEntry", "NicEntry", "OverlayDocument", "P2pEntry", "QuadrantEntry",
     "SocketLinkEntry", "SwitchEntry", "read_overlay",
 ]  # fmt: skip
 
@@ -31,6 +31,7 @@ Generation = Annotated[int, Field(ge=1, le=6)]
 Width = Literal[1, 2, 4, 8, 16]
 Index = Annotated[int, Field(ge=0, le=999)]
 Socket = Annotated[int, Field(ge=0, le=15)]
+Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class LinkEntry(Document):
@@ -127,6 +128,21 @@ class NcclEntry(Document):
     channels: PositiveInt | None = None
 
 
+class ConcurrencyEntry(Document):
+    """What concurrent transfers reach on this box; see :class:`pciesim.fabric.Concurrency`.
+
+    Fitted to copy tests of the box (``docs/contention.md``); state what you have measured, leave out the rest.
+    """
+
+    copy_share: Share | None = None
+    host_read_share: Share | None = None
+    socket_peer: Rate | None = None
+    socket_peer_both: Rate | None = None
+    port_socket_peer: Rate | None = None
+    host_dma: Rate | None = None
+    collapsed: Rate | None = None
+
+
 class OverlayDocument(Document):
     """An overlay file."""
 
@@ -143,6 +159,7 @@ class OverlayDocument(Document):
     p2p: P2pEntry = P2pEntry()
     nccl: NcclEntry = NcclEntry()
     write_collapse: PositiveInt | None = None
+    concurrency: ConcurrencyEntry = ConcurrencyEntry()
 
     @model_validator(mode="after")
     def _names_and_members(self) -> OverlayDocument:

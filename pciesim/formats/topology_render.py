@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any, Final
 
 from pciesim.fabric import Device, DeviceKind, Fabric, Link, LinkKind
@@ -73,6 +74,11 @@ def fabric_overlay(fabric: Fabric) -> OverlayDocument:
             "channels": fabric.nccl.channels,
         },
         "write_collapse": fabric.write_collapse,
+        "concurrency": {
+            key: _rate(value) if key in _RATES else value
+            for key, value in asdict(fabric.concurrency).items()
+            if value is not None
+        },
     }
     return OverlayDocument.model_validate(_without_nothing(data))
 
@@ -213,7 +219,9 @@ def render_overlay(overlay: OverlayDocument) -> str:
     return "".join(_block(key, value) for key, value in _units(data).items())
 
 
-_RATES: Final = ("bandwidth", "memory_bandwidth")
+_RATES: Final = (
+    "bandwidth", "memory_bandwidth", "socket_peer", "socket_peer_both", "port_socket_peer", "host_dma", "collapsed",
+)  # fmt: skip
 
 
 def _units(value: Any) -> Any:

@@ -2,7 +2,8 @@
 
 Two kinds of op. :class:`Compute` names a kernel by what it is and its shape, not by its time; :class:`Collective` names
 an operation over a group of ranks and the bytes each rank passes in, not how it runs. Every rank of a tensor-parallel
-group issues the same list, so one list stands for all.
+group issues the same list, so one list stands for all; under pipeline parallelism the list is the path of one
+micro-batch through all stages, and ``stage`` says where an op runs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pciesim.units import Bytes, Flop
 
 __all__ = [
     "Category", "Collective", "CollectiveKind", "Compute", "DecodeAttention", "DeltaRule", "Elementwise", "Gemm", "Host",
-    "Kernel", "Op", "RoutedExperts", "Schedule",
+    "Kernel", "Op", "RoutedExperts", "Rule", "Schedule", "SparseIndex",
 ]  # fmt: skip
 
 
@@ -30,9 +31,15 @@ class Category(StrEnum):
     EXPERTS = "routed_experts"
     ATTENTION = "attention"
     DELTA_RULE = "gated_delta_rule"
+    STATE_SPACE = "state_space"
+    SPARSE_INDEX = "sparse_index"
+    GEMM_OTHER = "gemm_residual_mixing_and_drafts"
     SMALL = "small_kernels_and_launch_gaps"
     ALL_REDUCE = "all_reduce"
+    TOKEN_EXCHANGE = "token_exchange"  # gathers and scatters of rows around mixers and MLPs
+    PIPELINE = "pipeline_transfers"
     LOGITS_GATHER = "logits_gather"
+    SAMPLING = "sampling_broadcasts"
     HOST = "host_between_steps"
 
 
@@ -50,7 +57,9 @@ class Gemm:
 class RoutedExperts:
     """All routed experts of one layer on one rank: quantise, permute, two grouped GEMMs, finalise.
 
-    ``intermediate`` is the whole expert's width; ``tp`` cuts it, ``ep`` spreads the experts over ranks.
+    ``intermediate`` is the whole expert's width; ``tp`` cuts it, ``ep`` spreads the experts over ranks. ``gated``
+    experts have three matrices, others two (Nemotron). ``alike`` is the share of a token's experts that it has in
+    common with the tokens of its own sequence in the pass (drafts under verification), ``group`` how many those are.
     """
 
     tokens: int
@@ -61,11 +70,19 @@ class RoutedExperts:
     tp: int
     ep: int
     precision: Precision
+    gated: bool = True
+    group: int = 1
+    alike: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeAttention:
-    """Attention of ``batch`` sequences, each ``new_tokens`` queries over ``context`` keys; head counts of one rank."""
+    """Attention of ``batch`` sequences, each ``new_tokens`` queries over ``context`` keys; head counts of one rank.
+
+    ``value_dim`` 0 is ``head_dim``. ``latent``: values are a part of the keys, so the cache holds (and the kernel
+    reads) keys only (MLA at decode, DeepSeek-V4). Prompt tokens attend to each other: ``context`` is then the mean number
+    of keys a query sees.
+    """
 
     batch: int
     new_tokens: int
@@ -75,11 +92,33 @@ class DecodeAttention:
     head_dim: int
     window: int
     kv_precision: Precision
+    value_dim: int = 0
+    latent: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseIndex:
+    """Scores of ``batch`` x ``new_tokens`` queries against ``context`` index keys, and the ``top_k`` best of them."""
+
+    batch: int
+    new_tokens: int
+    context: int
+    heads: int
+    head_dim: int
+    top_k: int
+
+
+class Rule(StrEnum):
+    """Recurrences that share the shape of a state [heads, key dim, value dim] and a short convolution."""
+
+    GATED_DELTA = "gated_delta"
+    KIMI_DELTA = "kimi_delta"
+    MAMBA2 = "mamba2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaRule:
-    """Convolution update and gated delta rule of one rank's heads, for ``batch`` sequences."""
+    """Convolution update and recurrence of one rank's heads, for ``batch`` sequences."""
 
     batch: int
     new_tokens: int
@@ -89,14 +128,20 @@ class DeltaRule:
     value_dim: int
     conv_kernel: int
     hidden: int
+    rule: Rule = Rule.GATED_DELTA
+    state_precision: Precision = Precision.FP32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elementwise:
-    """A small memory-bound kernel (norm, activation, add, rope, top-k, ...). ``kind`` selects its floor."""
+    """A small memory-bound kernel (norm, activation, add, rope, top-k, ...). ``kind`` selects its floor.
+
+    ``width`` is the length of an output row in elements (0: not known). Norm kernels take longer for wide rows.
+    """
 
     kind: str
     nbytes: Bytes
+    width: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +151,7 @@ class Host:
     engine: str
 
 
-Kernel: TypeAlias = Gemm | RoutedExperts | DecodeAttention | DeltaRule | Elementwise | Host
+Kernel: TypeAlias = Gemm | RoutedExperts | DecodeAttention | SparseIndex | DeltaRule | Elementwise | Host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +164,7 @@ class Compute:
     nbytes: Bytes
     flop: Flop
     stream: int = 0
+    stage: int = 0
 
 
 class CollectiveKind(StrEnum):
@@ -134,7 +180,11 @@ class CollectiveKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """``nbytes`` is the tensor each rank passes in (all-gather: its shard). ``ranks`` is the group's size."""
+    """``nbytes`` is the tensor each rank passes in (all-gather: its shard). ``ranks`` is the group's size.
+
+    ``group`` and ``stage`` say which ranks: see :mod:`pciesim.schedule.groups`. ``precision`` is the elements': custom
+    all-reduce kernels serve bf16 only. ``graph`` False: launched eagerly, outside the CUDA graph.
+    """
 
     name: str
     category: Category
@@ -142,6 +192,10 @@ class Collective:
     nbytes: int
     ranks: int
     stream: int = 0
+    stage: int = 0
+    group: str = "tp"
+    precision: Precision = Precision.BF16
+    graph: bool = True
 
 
 Op: TypeAlias = Compute | Collective
