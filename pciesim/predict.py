@@ -1,108 +1,24 @@
-"""From a scenario to a prediction: every stage, once per distinct thing.
-
-Kernels are timed once per distinct shape, collectives lowered and evaluated once per distinct (kind, bytes); the step
-is then run on its streams.
-"""
+"""From a scenario to a prediction: the timed step, its intervals, and the parts a reader sees."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
 
-from pciesim.errors import Infeasible
-from pciesim.evaluate.collective import CollectiveTimer, Timed
-from pciesim.evaluate.timeline import Timeline, run_schedule
+from pciesim.evaluate.collective import CollectiveTimer
 from pciesim.fabric import Assumption
-from pciesim.kernels import KernelTime
 from pciesim.levers import Costs, find_levers
+from pciesim.memory import check_memory
 from pciesim.model import Moe
-from pciesim.model_size import (
-    kv_bytes_per_sequence,
-    legal_tp,
-    state_bytes_per_sequence,
-    weight_bytes_per_gpu,
-)
-from pciesim.prediction import BusiestLink, CollectiveLine, KernelLine, MemoryUse, Prediction, Request
+from pciesim.prediction import BusiestLink, CollectiveLine, KernelLine, Prediction, Request
 from pciesim.profile import Interval
 from pciesim.scenario import Scenario
-from pciesim.schedule import Category, Collective, CollectiveKind, Compute, Host, Kernel, Schedule, build
+from pciesim.schedule import Category, Collective, CollectiveKind, Compute, Kernel
+from pciesim.step import Step, algorithm_for, evaluate_step, timer_of
 from pciesim.uncertainty import Effect, Shift, combine, propagate, rank, shifts_of
-from pciesim.units import GB, Seconds, format_bytes, format_seconds
+from pciesim.units import Seconds, format_seconds
 
-__all__ = ["Step", "algorithm_for", "check_memory", "evaluate_step", "predict", "timer_of"]
-
-_RESERVE: Final = 4 * GB  # CUDA context, graph pool, activations, communication buffers of one GPU: assumed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A scheduled and timed step: what every report is made of.
-
-    A kernel's span on the timeline is its own time and ``gap``, the pause before the next kernel of the CUDA graph.
-    """
-
-    schedule: Schedule
-    timeline: Timeline
-    gap: KernelTime
-    kernels: dict[Kernel, KernelTime]
-    timed: dict[Collective, Timed]
-    counts: Counter[Collective]
-
-
-def timer_of(scenario: Scenario, evaluator: str) -> CollectiveTimer:
-    """A fresh timer (and memo) for a scenario's group."""
-    return CollectiveTimer(
-        fabric=scenario.fabric,
-        gpus=scenario.gpus,
-        compute_capability=scenario.gpu.compute_capability,
-        profile=scenario.profile,
-        evaluator=evaluator,
-    )
-
-
-def algorithm_for(scenario: Scenario, op: Collective) -> tuple[str, str]:
-    """The algorithm that serves a collective, and why: by name, or by the engine's dispatch rule."""
-    if op.kind is not CollectiveKind.ALL_REDUCE:
-        return "nccl", "only NCCL serves it"
-    if scenario.allreduce != "auto":
-        return scenario.allreduce, "asked for by name"
-    routes = [scenario.fabric.route(scenario.gpus[0], other) for other in scenario.gpus[1:]]
-    nccl = scenario.fabric.nccl
-    rule = scenario.engine.rule(
-        world=op.ranks, nbytes=op.nbytes, p2p=nccl.p2p, nvlink=nccl.p2p and all(route.nvlink for route in routes)
-    )
-    return rule.algorithm, f"{scenario.engine.title}: {rule.why}"
-
-
-def evaluate_step(scenario: Scenario, timer: CollectiveTimer) -> Step:
-    """Builds the schedule, times its ops and runs it."""
-    schedule = build(scenario.model, scenario.workload, scenario.parallelism, scenario.engine)
-    kernels: dict[Kernel, KernelTime] = {}
-    timed: dict[Collective, Timed] = {}
-    durations: list[Seconds] = []
-    host = scenario.profile.value(scenario.engine.host_parameter)
-    gap = scenario.clock.gap()
-    for op in schedule.ops:
-        if isinstance(op, Collective):
-            if op not in timed:
-                timed[op] = timer.time(algorithm_for(scenario, op)[0], op.kind, op.nbytes)
-            durations.append(timed[op].latency)
-        elif isinstance(op.kernel, Host):
-            durations.append(host)
-        else:
-            if op.kernel not in kernels:
-                kernels[op.kernel] = scenario.clock.time(op.kernel)
-            durations.append(kernels[op.kernel].value + gap.value)
-    return Step(
-        schedule=schedule,
-        timeline=run_schedule(schedule, durations),
-        gap=gap,
-        kernels=kernels,
-        timed=timed,
-        counts=Counter(op for op in schedule.ops if isinstance(op, Collective)),
-    )
+__all__ = ["predict"]
 
 
 def predict(scenario: Scenario, request: Request, timer: CollectiveTimer | None = None) -> Prediction:
@@ -154,51 +70,6 @@ def predict(scenario: Scenario, request: Request, timer: CollectiveTimer | None 
         memory=memory,
         sensitivities=rank(totals, 4),
         assumptions=scenario.fabric.assumptions + _assumptions(scenario),
-    )
-
-
-def check_memory(scenario: Scenario) -> MemoryUse:
-    """Bytes on one GPU. Raises Infeasible, saying by how much and what would fit."""
-    tp, ep = scenario.parallelism.tp, scenario.parallelism.ep
-    use = _memory(scenario, tp, ep)
-    needed = use.weights + use.kv_cache + use.state + _RESERVE
-    if needed <= use.capacity:
-        return use
-    fits = [
-        each
-        for each in legal_tp(scenario.model)
-        if each > tp and _sum_of(_memory(scenario, each, ep if each % ep == 0 else 1)) + _RESERVE <= use.capacity
-    ]
-    spare = use.capacity - _RESERVE - use.weights
-    per_sequence = (use.kv_cache + use.state) / scenario.workload.batch
-    options = []
-    if fits:
-        options.append(f"TP {fits[0]}" + (" (more GPUs)" if fits[0] > len(scenario.fabric.gpus) else ""))
-    if spare > per_sequence:
-        options.append(f"batch {int(spare // per_sequence)}")
-    if spare > 0 and use.kv_cache:
-        options.append(f"context {int(scenario.workload.context * (spare - use.state) / use.kv_cache)}")
-    raise Infeasible(
-        f"{scenario.model.name} at TP {tp} needs {format_bytes(needed)} a GPU (weights {format_bytes(use.weights)}, "
-        f"KV cache and state {format_bytes(use.kv_cache + use.state)}, reserve {format_bytes(_RESERVE)}), "
-        f"{format_bytes(needed - use.capacity)} more than the {format_bytes(use.capacity)} of {scenario.gpu.name}; "
-        + (f"would fit: {', '.join(options)}" if options else "no tensor parallelism up to 64 would fit")
-    )
-
-
-def _sum_of(use: MemoryUse) -> float:
-    """Everything a model puts on a GPU."""
-    return use.weights + use.kv_cache + use.state
-
-
-def _memory(scenario: Scenario, tp: int, ep: int) -> MemoryUse:
-    model, workload = scenario.model, scenario.workload
-    context = workload.context + workload.new_tokens
-    return MemoryUse(
-        weights=weight_bytes_per_gpu(model, tp=tp, ep=ep),
-        kv_cache=workload.batch * kv_bytes_per_sequence(model, tp=tp, context=context),
-        state=workload.batch * state_bytes_per_sequence(model, tp=tp),
-        capacity=scenario.gpu.memory,
     )
 
 

@@ -19,9 +19,9 @@ from pciesim.formats.profile_yaml import profile_text
 from pciesim.formats.recipe_yaml import read_recipe
 from pciesim.formats.shipped import find_input
 from pciesim.formats.topology import load_fabric
-from pciesim.predict import evaluate_step, timer_of
 from pciesim.profile import Evidence, Parameter, Profile
 from pciesim.scenario import Scenario
+from pciesim.step import evaluate_step, timer_of
 from pciesim.units import Seconds
 
 __all__ = ["Refit", "point_timers", "refit", "step_scenario"]

@@ -37,9 +37,27 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallelism:
-    """How the model is split: tensor-, expert-, data- and pipeline-parallel degrees. One replica uses tp x pp GPUs."""
+    """How the model is split: tensor-, expert-, data- and pipeline-parallel degrees. One replica uses tp x pp GPUs.
+
+    ``ep`` divides ``tp``: a rank holds experts / ep experts, each cut tp / ep ways. ``dp`` counts replicas that share
+    nothing. ``attention_dp`` divides ``tp`` too: so many ranks of one replica attend to different sequences and meet
+    for the MLPs (SGLang's ``--enable-dp-attention``, vLLM's ``--data-parallel-size`` with expert parallelism).
+    ``all_to_all``: tokens are sent to the ranks of their experts instead of to all (DeepEP and its kin).
+    """
 
     tp: int = 1
     ep: int = 1
     dp: int = 1
     pp: int = 1
+    attention_dp: int = 1
+    all_to_all: bool = False
+
+    @property
+    def attention_tp(self) -> int:
+        """Ranks that share the heads of one sequence."""
+        return self.tp // self.attention_dp
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all replicas."""
+        return self.tp * self.pp * self.dp

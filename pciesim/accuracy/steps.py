@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pciesim.calibrate.steps import StepPoint
 from pciesim.formats.points_csv import read_steps
-from pciesim.predict import evaluate_step, timer_of
 from pciesim.profile import Profile
 from pciesim.refit import step_scenario
+from pciesim.step import evaluate_step, timer_of
 from pciesim.units import Seconds
 
 __all__ = ["StepError", "step_errors"]

@@ -3,8 +3,9 @@
 import pytest
 
 from pciesim.api import load_scenario
-from pciesim.predict import predict, timer_of
+from pciesim.predict import predict
 from pciesim.prediction import Request
+from pciesim.step import timer_of
 
 pytestmark = pytest.mark.bench
 
