@@ -205,12 +205,12 @@ def nccl_environment(base: NcclEnvironment, variables: Mapping[str, str]) -> Ncc
             _one_of(key, value, ("Ring", "Tree"))
             changed = replace(changed, algorithm=value)
         elif key == "NCCL_PROTO":
-            _one_of(key, value, ("LL", "Simple"))
+            _one_of(key, value, ("LL", "LL128", "Simple"))
             changed = replace(changed, protocol=value)
         elif key in ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"):
             if not value.isdecimal() or not 1 <= int(value) <= 64:
                 raise InputError(f"{key}={value}: expected a number of channels from 1 to 64")
-            changed = replace(changed, channels=int(value))
+            changed = replace(changed, **{"min_channels" if "MIN" in key else "max_channels": int(value)})
         elif key == "NCCL_GRAPH_FILE":
             changed = replace(changed, graph_file=value not in ("", "0"))
         else:

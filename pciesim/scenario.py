@@ -13,10 +13,10 @@ from pciesim.hardware import GpuType
 from pciesim.kernels import KernelTime
 from pciesim.model import ModelSpec
 from pciesim.profile import Profile
-from pciesim.schedule import EngineSpec, Kernel
+from pciesim.schedule import EngineSpec, Kernel, Schedule
 from pciesim.workload import Parallelism, Workload
 
-__all__ = ["KernelClock", "Scenario"]
+__all__ = ["KernelClock", "Scenario", "ScheduleTransform"]
 
 
 class KernelClock(Protocol):
@@ -29,9 +29,19 @@ class KernelClock(Protocol):
         """What a kernel costs in a step beyond its stand-alone time."""
 
 
+class ScheduleTransform(Protocol):
+    """A change of the ops of a pass: a pure function, and a frozen value, so that scenarios stay memo keys."""
+
+    def __call__(self, schedule: Schedule) -> Schedule:
+        """The changed schedule."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """``gpus`` are the fabric's device names in rank order; ``allreduce`` is ``auto`` (the engine's rule) or a name."""
+    """``gpus`` are the fabric's device names in rank order; ``allreduce`` is ``auto`` (the engine's rule) or a name.
+
+    ``transforms`` change the schedule the engine would issue, in order; strategies add them.
+    """
 
     fabric: Fabric
     gpus: tuple[str, ...]
@@ -43,3 +53,10 @@ class Scenario:
     profile: Profile
     clock: KernelClock
     allreduce: str = "auto"
+    transforms: tuple[ScheduleTransform, ...] = ()
+
+    def transformed(self, schedule: Schedule) -> Schedule:
+        """A schedule after all transforms."""
+        for transform in self.transforms:
+            schedule = transform(schedule)
+        return schedule

@@ -57,7 +57,9 @@ def algorithm_for(scenario: Scenario, op: Collective) -> tuple[str, str]:
 
 def evaluate_step(scenario: Scenario, timer: CollectiveTimer) -> Step:
     """Builds the schedule, times its ops and runs it."""
-    schedule = build(scenario.model, scenario.workload, scenario.parallelism, scenario.engine)
+    schedule = scenario.transformed(
+        build(scenario.model, scenario.workload, scenario.parallelism, scenario.engine)
+    )
     kernels: dict[Kernel, KernelTime] = {}
     timed: dict[Collective, Timed] = {}
     durations: list[Seconds] = []

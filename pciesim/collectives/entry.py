@@ -29,12 +29,13 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What must be there. ``refused`` is why the algorithm never runs on these machines."""
+    """What must be there. ``nvlink`` is why it needs NVLink between all ranks, ``refused`` why it never runs here."""
 
     p2p: bool = True
     power_of_two: bool = False
     islands: bool = False
     worlds: tuple[int, ...] = ()
+    nvlink: str = ""
     refused: str = ""
 
     @property
@@ -45,6 +46,7 @@ class Needs:
             "a power of two of ranks" if self.power_of_two else "",
             "equal islands (switches or sockets)" if self.islands else "",
             f"{' or '.join(map(str, self.worlds))} ranks" if self.worlds else "",
+            f"NVLink: {self.nvlink}" if self.nvlink else "",
             f"refused: {self.refused}" if self.refused else "",
         ]
         return ", ".join(filter(None, found)) or "nothing"
@@ -54,6 +56,8 @@ class Needs:
         n = len(task.gpus)
         if self.refused:
             raise Infeasible(f"'{name}' cannot run on '{task.fabric.name}': {self.refused}")
+        if self.nvlink and not _all_nvlink(task):
+            raise Infeasible(f"'{name}' cannot run over PCIe: {self.nvlink}")
         if self.p2p:
             _check_p2p(name, task)
         if self.worlds and n not in self.worlds:
@@ -65,6 +69,12 @@ class Needs:
                 f"'{name}' needs equal islands of GPUs (behind one switch, or on one socket): "
                 f"the {n} ranks on '{task.fabric.name}' do not form any"
             )
+
+
+def _all_nvlink(task: Task) -> bool:
+    return all(
+        task.fabric.route(one, other).nvlink for one in task.gpus for other in task.gpus if one != other
+    )  # fmt: skip
 
 
 def _check_p2p(name: str, task: Task) -> None:

@@ -6,10 +6,11 @@ Each step becomes what its ranks do and see::
     store, source -> target    issue(source) -> arrive(target) [-> take(target), where it lands in a slot]
     load, target <- source     issue(target) -> arrive(target)
 
-``a before b`` holds where a rank issues both in that order, where b waits for a, where a first-in-first-out has no free
-slot until a has been taken, and along chains of these. Kernels of one rank run one after the other; those of different
-ranks do not: a rank may be a whole call ahead of another, which is why communication memory comes in ``epochs`` sets.
-Between two calls the user of rank r reads the result and writes the next input: one event.
+``a before b`` holds where b waits for a, where a kernel does both in that order (it takes and adds after what it has
+sent, taken and added before; it sends as soon as what a message waits for is there), where a first-in-first-out has no
+free slot until a has been taken, and along chains of these. Kernels of one rank run one after the other; those of
+different ranks do not: a rank may be a whole call ahead of another, which is why communication memory comes in
+``epochs`` sets. Between two calls the user of rank r reads the result and writes the next input: one event.
 
 A rank may wait only for what it can see: its own work and what arrived in its own memory.
 """
@@ -101,13 +102,14 @@ class _Builder:
         ]
         done: list[int] = []  # event at which each step is complete, to those who can see it
         acts: list[list[int]] = [[each] for each in enter]  # what must be over before a rank leaves
-        issued: list[list[int]] = [[] for _ in enter]
+        issued: list[list[int]] = [[] for _ in enter]  # what each kernel has sent, taken and added so far
         for position, step in enumerate(program.steps):
             waits = [done[other] for other in step.after]
             self._check_sight(position, step)
             if isinstance(step, Local):
                 event = self.add(Event(kind="work", call=number, rank=step.rank, step=position),
-                                 [enter[step.rank], *waits])  # fmt: skip
+                                 [enter[step.rank], *waits, *issued[step.rank]])  # fmt: skip
+                issued[step.rank].append(event)
                 for buffer in step.reads:
                     self.touch(step.rank, self.place(buffer, number), event, event, writes=False)
                 if step.write is not None:
@@ -116,9 +118,11 @@ class _Builder:
                 done.append(event)
                 continue
             done.append(self._transfer(number, position, step, enter, waits, issued))
-            acts[step.actor].append(issued[step.actor][-1])
             acts[step.target].append(done[-1])
-        leave = [self.add(Event(kind="exit", call=number, rank=rank), acts[rank]) for rank in range(program.ranks)]
+        leave = [
+            self.add(Event(kind="exit", call=number, rank=rank), [*acts[rank], *issued[rank]])
+            for rank in range(program.ranks)
+        ]
         use = [self.add(Event(kind="use", call=number, rank=rank), [leave[rank]]) for rank in range(program.ranks)]
         for rank, event in enumerate(use):
             for buffer in inputs[rank]:
@@ -146,6 +150,7 @@ class _Builder:
             if step.credits:
                 slot = ((f"fifo {step.source}", len(queue) % step.credits), 0)
                 queue.append(end)
+            issued[step.target].append(end)
             self.slots[end] = slot
             self.touch(step.target, slot, issue, arrive, writes=True)
             self.touch(step.target, slot, end, end, writes=False)

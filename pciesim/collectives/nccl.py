@@ -1,54 +1,84 @@
 """NCCL: transport, ring, channels, algorithm and protocol as it chooses them, lowered to a program.
 
-A hop of LL is one posted write whose flag the neighbour polls in its own memory. A hop of Simple is data, a fence that
-waits until the data has drained, and a flag. Through host memory (SHM) the neighbour polls and reads host memory, so
-the hop is a write up and a load down.
+A hop of LL is one posted write whose flag the neighbour polls in its own memory; LL128 the same in wider lines. A hop
+of Simple is data, a fence that waits until the data has drained, and a flag. Through host memory (SHM) the neighbour
+polls and reads host memory, so the hop is a write up and a load down; in memcpy mode copy engines do both.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 from pciesim.collectives.nccl_model import (
     Algorithm,
+    Cost,
     Protocol,
     RingSearch,
     cost_table,
     edges_of,
+    nccl_path_type,
     search_ring,
     used_channels,
 )
 from pciesim.collectives.ring import Hop, lower_ring
 from pciesim.collectives.task import Lowered, NcclCosts, Task
-from pciesim.collectives.tree import lower_chain
+from pciesim.collectives.tree import lower_chain, lower_pipeline
+from pciesim.errors import Infeasible
 from pciesim.fabric import NcclEnvironment, Route
 from pciesim.physics import Engine
 from pciesim.schedule import CollectiveKind
-from pciesim.units import KIB
+from pciesim.units import KIB, Bytes, BytesPerSecond
 
-__all__ = ["choose", "lower_nccl", "transports"]
+__all__ = ["TRANSPORT_NAMES", "NcclPlan", "base_cost", "hop", "lower_nccl", "nccl_size", "plan", "transports"]
 
-_LEVELS: Final = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "NODE", "SYS")
+TRANSPORT_NAMES: Final = {"NVL": "NVLink", "P2P": "P2P", "SHM": "host memory"}
+_LEVELS: Final = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 _DEFAULT_LEVEL: Final = "PXB"
 _CHAIN_PIECE: Final = 64 * KIB  # a chain passes pieces of about this size (Simple's slice is larger, LL's smaller)
+_WIRE: Final = {Protocol.LL: 2.0, Protocol.LL128: 128 / 120, Protocol.SIMPLE: 1.0}  # bytes sent per byte of data
+_LL128_OVER_LL: Final = 640 * 15 / (512 * 8)  # threads times payload bytes of a thread's line, of one channel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NcclPlan:
+    """What NCCL decides for a group and a size, and why. ``pairs`` is the transport of every ordered pair of ranks."""
+
+    pairs: dict[tuple[int, int], str]
+    ring: RingSearch
+    table: tuple[Cost, ...]
+    algorithm: Algorithm
+    protocol: Protocol
+    channels: int
+    reason: str
+
+    @property
+    def edges(self) -> list[tuple[int, int]]:
+        """Ring edges, the closing one last."""
+        return edges_of(self.ring.order)
+
+    @property
+    def transports(self) -> list[str]:
+        """Transports of the ring's edges, each once."""
+        return sorted({self.pairs[edge] for edge in self.edges})
 
 
 def transports(task: Task) -> dict[tuple[int, int], str]:
     """``NVL``, ``P2P`` or ``SHM`` for every ordered pair of ranks, by path type and NCCL_P2P_LEVEL (paths.cc)."""
     nccl, fabric = task.fabric.nccl, task.fabric
     level = nccl.p2p_level or _default_level(task)
-    found: dict[tuple[int, int], str] = {}
-    for a, one in enumerate(task.gpus):
-        for b, other in enumerate(task.gpus):
-            if a != b:
-                route = fabric.route(one, other)
-                found[a, b] = _transport(route, nccl, level)
-    return found
+    return {
+        (a, b): _transport(fabric.route(one, other), nccl, level) if fabric.can_peer(one, other) else "SHM"
+        for a, one in enumerate(task.gpus)
+        for b, other in enumerate(task.gpus)
+        if a != b
+    }
 
 
 def _default_level(task: Task) -> str:
-    two_on_amd = task.fabric.host.vendor == "amd" and len(task.fabric.gpus) <= 2
+    """PXB; SYS where the communicator has at most two GPUs on an AMD host (it sees no others of the box)."""
+    two_on_amd = task.fabric.host.vendor == "amd" and len(task.gpus) <= 2
     return "SYS" if two_on_amd else _DEFAULT_LEVEL
 
 
@@ -57,74 +87,128 @@ def _transport(route: Route, nccl: NcclEnvironment, level: str) -> str:
         return "SHM"
     if route.nvlink:
         return "NVL"
-    return "P2P" if _LEVELS.index(route.path_type) <= _LEVELS.index(level) else "SHM"
+    allowed = "PHB" if level == "NODE" else level
+    return "P2P" if _LEVELS.index(nccl_path_type(route)) <= _LEVELS.index(allowed) else "SHM"
 
 
-def choose(task: Task, ring: RingSearch, *, nvlink: bool) -> tuple[Algorithm, Protocol, str]:
-    """Algorithm and protocol by NCCL's own cost model, unless its variables force them; and the reason in words."""
-    nccl, n = task.fabric.nccl, len(task.gpus)
-    size = task.nbytes * (n if task.kind is CollectiveKind.ALL_GATHER else 1)
-    table = cost_table(task.kind, size, n, ring, capability=task.compute_capability, nvlink=nvlink)
-    allowed = [
-        cost
-        for cost in table
-        if (nccl.algorithm is None or cost.algorithm == nccl.algorithm)
-        and (nccl.protocol is None or cost.protocol == nccl.protocol)
-    ] or table
-    best = allowed[0]
-    why = "NCCL's cost model" if allowed == table else "forced by NCCL_ALGO / NCCL_PROTO"
-    if ring.fallback:
-        why += "; its ring search found no ring (slowest edge below every listed speed) and fell back to 0.1 GB/s"
-    return best.algorithm, best.protocol, why
+def nccl_size(task: Task) -> Bytes:
+    """The operation's size as NCCL counts it: all-gather counts the gathered tensor."""
+    return task.nbytes * (len(task.gpus) if task.kind is CollectiveKind.ALL_GATHER else 1)
 
 
-def lower_nccl(task: Task, *, algorithm: Algorithm | None = None, protocol: Protocol | None = None) -> Lowered:
-    """The collective as NCCL would run it on this group; ``algorithm`` and ``protocol`` force a choice."""
+def plan(task: Task, *, algorithm: Algorithm | None = None, protocol: Protocol | None = None) -> NcclPlan:
+    """What NCCL decides, unless its variables or ``algorithm`` and ``protocol`` force it."""
+    nccl, n, size = task.fabric.nccl, len(task.gpus), nccl_size(task)
     pairs = transports(task)
     ring = search_ring(task.fabric, task.gpus, capability=task.compute_capability, transports=pairs)
-    edges = edges_of(ring.order)
-    kinds = sorted({pairs[edge] for edge in edges})
-    chosen_algorithm, chosen_protocol, why = choose(task, ring, nvlink=kinds == ["NVL"])
+    nvlink = all(pairs[edge] == "NVL" for edge in edges_of(ring.order))
+    table = cost_table(task.kind, size, n, ring, capability=task.compute_capability, nvlink=nvlink,
+                       ll128="LL128" in (nccl.protocol, protocol), version=nccl.version)  # fmt: skip
+    reason = "NCCL's cost model"
+    asked = [
+        cost
+        for cost in table
+        if nccl.algorithm in (None, cost.algorithm) and nccl.protocol in (None, cost.protocol)
+    ]
+    if nccl.algorithm or nccl.protocol:
+        reason = "forced by NCCL_ALGO / NCCL_PROTO"
+        if not asked:  # NCCL falls back to what there is (a tree serves all-reduce only)
+            asked, reason = table, "NCCL's cost model (NCCL_ALGO / NCCL_PROTO name nothing that serves this)"
     if algorithm is not None or protocol is not None:
-        why = "forced by name"
-    algorithm, protocol = algorithm or chosen_algorithm, protocol or chosen_protocol
-    n = len(task.gpus)
-    size = task.nbytes * (n if task.kind is CollectiveKind.ALL_GATHER else 1)
-    channels = task.fabric.nccl.channels or used_channels(size, protocol, n, ring.channels)
-    hops = {edge: _hop(task, *edge, pairs[edge], protocol) for edge in {*edges, *(edge[::-1] for edge in edges)}}
-    # The call costs what its most expensive transport costs: one kernel serves all edges.
-    base = max(_costs(task, kind).base for kind in kinds)
-    if protocol is Protocol.SIMPLE:
-        base += _costs(task, kinds[0]).simple_extra
-    name = f"nccl-{algorithm.lower()}-{protocol.lower()}"
-    if algorithm is Algorithm.RING:
-        program = lower_ring(task.kind, task.nbytes, order=ring.order, hops=[hops[edge] for edge in edges], base=base,
-                             channels=channels, capacity=task.capacity, name=name)  # fmt: skip
+        asked = [
+            cost for cost in table if algorithm in (None, cost.algorithm) and protocol in (None, cost.protocol)
+        ]
+        reason = "forced by name"
+        if not asked:
+            raise Infeasible(f"NCCL has no {algorithm} {protocol} for {task.kind}")
+    if ring.fallback:
+        reason += "; its ring search found no ring (slowest edge below every listed speed) and fell back to 0.1 GB/s"
+    best = asked[0]
+    return NcclPlan(
+        pairs=pairs,
+        ring=ring,
+        table=tuple(table),
+        algorithm=best.algorithm,
+        protocol=best.protocol,
+        channels=used_channels(size, best.protocol, n, ring, best.algorithm),
+        reason=reason,
+    )
+
+
+def lower_nccl(
+    task: Task, *, algorithm: Algorithm | None = None, protocol: Protocol | None = None, memcpy: bool = False
+) -> Lowered:
+    """The collective as NCCL would run it on this group; ``algorithm`` and ``protocol`` force a choice.
+
+    ``memcpy`` is NCCL_SHM_USE_CUDA_MEMCPY=1: host-memory edges are copied by copy engines, in the Simple protocol.
+    """
+    chosen = plan(task, algorithm=algorithm, protocol=protocol)
+    if memcpy and "SHM" not in chosen.transports:
+        raise Infeasible("NCCL_SHM_USE_CUDA_MEMCPY changes nothing here: no edge of the ring goes through host memory")
+    edges, kinds = chosen.edges, chosen.transports
+    algorithm, protocol, ring = chosen.algorithm, chosen.protocol, chosen.ring
+    base = base_cost(task, kinds, protocol)
+    name = "nccl-shm-memcpy" if memcpy else f"nccl-{algorithm.lower()}-{protocol.lower()}"
+
+    def edge_hop(edge: tuple[int, int]) -> Hop:
+        return hop(task, *edge, chosen.pairs[edge], algorithm=algorithm, protocol=protocol, channels=chosen.channels,
+                   memcpy=memcpy)  # fmt: skip
+
+    if task.kind is CollectiveKind.BROADCAST:
+        start = ring.order.index(0)
+        order = [*ring.order[start:], *ring.order[:start]]
+        program = lower_pipeline(task.nbytes, order=order, hops=[edge_hop(edge) for edge in edges_of(order)[:-1]],
+                                 base=base, channels=chosen.channels, pieces=_pieces(task.nbytes, 32),
+                                 capacity=task.capacity, name=name)  # fmt: skip
+    elif algorithm is Algorithm.RING:
+        program = lower_ring(task.kind, task.nbytes, order=ring.order, hops=[edge_hop(edge) for edge in edges],
+                             base=base, channels=chosen.channels, capacity=task.capacity, name=name)  # fmt: skip
     else:
         chain = edges[:-1]
-        program = lower_chain(task.nbytes, order=ring.order, down=[hops[edge] for edge in chain],
-                              up=[hops[edge[::-1]] for edge in chain], base=base, channels=channels,
-                              pieces=min(8, max(1, math.ceil(task.nbytes / _CHAIN_PIECE))), capacity=task.capacity,
-                              name=name)  # fmt: skip
-    names = {"NVL": "NVLink", "P2P": "P2P", "SHM": "host memory"}
-    return Lowered(program=program, algorithm=f"NCCL {algorithm}", protocol=str(protocol),
-                   transport=" + ".join(names[kind] for kind in kinds), channels=channels, reason=why)  # fmt: skip
+        program = lower_chain(task.nbytes, order=ring.order, down=[edge_hop(edge) for edge in chain],
+                              up=[edge_hop(edge[::-1]) for edge in chain], base=base, channels=chosen.channels,
+                              pieces=_pieces(task.nbytes, 8), capacity=task.capacity, name=name)  # fmt: skip
+    return Lowered(program=program, algorithm=f"NCCL {algorithm}", protocol=str(protocol) + (" memcpy" if memcpy else ""),
+                   transport=" + ".join(TRANSPORT_NAMES[kind] for kind in kinds), channels=chosen.channels,
+                   reason=chosen.reason)  # fmt: skip
+
+
+def _pieces(nbytes: Bytes, most: int) -> int:
+    return min(most, max(1, math.ceil(nbytes / _CHAIN_PIECE)))
+
+
+def base_cost(task: Task, kinds: list[str], protocol: Protocol) -> float:
+    """A call costs what its most expensive transport costs: one kernel serves all edges."""
+    base = max(_costs(task, kind).base for kind in kinds)
+    return base + (_costs(task, kinds[0]).simple_extra if protocol is Protocol.SIMPLE else 0.0)
 
 
 def _costs(task: Task, transport: str) -> NcclCosts:
     return {"NVL": task.costs.nccl_nvl, "P2P": task.costs.nccl_p2p, "SHM": task.costs.nccl_shm}[transport]
 
 
-def _hop(task: Task, a: int, b: int, transport: str, protocol: Protocol) -> Hop:
+def hop(
+    task: Task,
+    a: int,
+    b: int,
+    transport: str,
+    *,
+    algorithm: Algorithm,
+    protocol: Protocol,
+    channels: int,
+    memcpy: bool = False,
+) -> Hop:
+    """One edge from rank a to rank b over a transport."""
     fabric, routes, costs = task.fabric, task.costs.routes, _costs(task, transport)
     source, target = task.gpus[a], task.gpus[b]
-    expansion = 2.0 if protocol is Protocol.LL else 1.0  # LL sends a flag with every 8 bytes of data
+    copied = memcpy and transport == "SHM"
     if transport == "SHM":
         memory = fabric.memory_of(target).name  # NCCL_SHM_LOCALITY: the receiver's side
         up, down = fabric.route(source, memory), fabric.route(memory, target)
-        latency = routes.through_host(up, down)
+        latency = routes.through_host(up, down) + (costs.copy_step if copied else 0.0)
         drain = routes.host_load
-        uses = routes.uses(fabric, up, Engine.STORE) + routes.uses(fabric, down, Engine.LOAD)
+        uses = routes.uses(fabric, up, Engine.COPY if copied else Engine.STORE)
+        uses += routes.uses(fabric, down, Engine.COPY if copied else Engine.LOAD)
         traversals = 3
     else:
         route = fabric.route(source, target, nvlink=transport == "NVL")
@@ -132,14 +216,19 @@ def _hop(task: Task, a: int, b: int, transport: str, protocol: Protocol) -> Hop:
         uses = routes.uses(fabric, route, Engine.STORE)
         traversals = 1
     latency += costs.step
-    rate = costs.ll_channel
     if protocol is Protocol.SIMPLE:
         latency += costs.fence * drain
         traversals += 1
-        rate = math.inf
-    return Hop(
-        latency=latency,
-        uses=tuple((constraint, used * expansion) for constraint, used in uses),
-        traversals=traversals,
-        channel_rate=rate,
-    )
+    found = tuple((constraint, used * _WIRE[protocol]) for constraint, used in uses)
+    capacity = task.capacity
+    link = min(capacity[constraint] / used for constraint, used in found)
+    rate = link if copied else costs.rate(channels, _channel(costs, algorithm, protocol), link)
+    return Hop(latency=latency, uses=found, traversals=traversals, rate=rate)
+
+
+def _channel(costs: NcclCosts, algorithm: Algorithm, protocol: Protocol) -> BytesPerSecond:
+    """Payload rate of one channel."""
+    if protocol is Protocol.SIMPLE:
+        return costs.simple_channel
+    share = costs.tree_share if algorithm is Algorithm.TREE else 1.0
+    return costs.ll_channel * share * (_LL128_OVER_LL if protocol is Protocol.LL128 else 1.0)

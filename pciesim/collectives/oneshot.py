@@ -73,8 +73,10 @@ def _mutual(task: Task) -> bool:
     return task.kind not in (CollectiveKind.BROADCAST, CollectiveKind.SEND_RECV)
 
 
-def lower_pull(task: Task, *, end_barrier: bool = False, name: str = "oneshot-pull") -> Lowered:
-    """One-shot pull behind a flag barrier; ``end_barrier`` adds vLLM's closing one."""
+def lower_pull(
+    task: Task, *, end_barrier: bool = False, atomic: bool = False, name: str = "oneshot-pull"
+) -> Lowered:
+    """One-shot pull behind a flag barrier; ``end_barrier`` adds vLLM's closing one, ``atomic`` swaps flags in place."""
     costs, steps = task.costs.pull, Steps(task)
     chunks, owed = parcels(task)
     staged: dict[tuple[int, Buffer], Buffer] = {}
@@ -86,15 +88,15 @@ def lower_pull(task: Task, *, end_barrier: bool = False, name: str = "oneshot-pu
                 copy = staged[source, read] = ("staged", read[1])
                 stage = steps.local(source, after=launched[source], reads=[read], write=copy)
                 waits[source] = (*waits[source], stage)
-    waits = steps.barrier(waits)
+    waits = steps.barrier(waits, atomic=atomic)
     for source, target, nbytes, read, write in owed:
         position = steps.load(target, source, nbytes, after=waits[target], share=costs.share,
                               moves=[(staged.get((source, read), read), write)])  # fmt: skip
         launched[target] = (*launched[target], position)
     if end_barrier:  # loads are over before anyone overwrites its input
-        launched = steps.barrier(launched)
+        launched = steps.barrier(launched, atomic=atomic)
     _reduce(steps, launched)
-    return steps.lowered(name, "flags", chunks=chunks, epochs=1 if end_barrier else 2)
+    return steps.lowered(name, "compare-and-swap" if atomic else "flags", chunks=chunks, epochs=1 if end_barrier else 2)
 
 
 def _reduce(steps: Steps, waits: Waits) -> None:

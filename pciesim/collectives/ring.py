@@ -8,24 +8,32 @@ All-gather: in step s position p passes chunk p + 1 - s, which is complete. All-
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pciesim.collectives.program import Local, Program, Step, Transfer
 from pciesim.schedule import CollectiveKind
 from pciesim.units import Bytes, BytesPerSecond, Seconds
 
-__all__ = ["Hop", "lower_ring"]
+__all__ = ["SLOTS", "Hop", "lower_ring"]
+
+SLOTS: Final = 8  # NCCL_STEPS: messages a sender may be ahead of its receiver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
-    """One neighbour-to-neighbour edge of a ring: its latency, what it loads, and the rate one channel sustains."""
+    """One neighbour-to-neighbour edge: its latency, what it loads, and the payload rate that its channels sustain.
+
+    ``payload`` scales the bytes of every message (a compressed format).
+    """
 
     latency: Seconds
     uses: tuple[tuple[int, float], ...]
     traversals: int
-    channel_rate: BytesPerSecond
+    rate: BytesPerSecond = math.inf
+    payload: float = 1.0
 
 
 def lower_ring(
@@ -38,11 +46,13 @@ def lower_ring(
     channels: int,
     capacity: tuple[BytesPerSecond, ...],
     name: str,
+    credits: int = SLOTS,
 ) -> Program:
     """The program of a ring collective.
 
     ``order[p]`` is the rank at ring position p and ``hops[p]`` its edge to position p + 1. ``nbytes`` is each rank's
-    input (all-gather: the shard). Every rank first spends ``base`` on its kernel.
+    input (all-gather: the shard). Every rank first spends ``base`` on its kernel. Neighbours share a
+    first-in-first-out of ``credits`` slots.
     """
     n = len(order)
     chunk = nbytes if kind is CollectiveKind.ALL_GATHER else nbytes / n
@@ -68,7 +78,7 @@ def lower_ring(
                 Transfer(
                     source=source,
                     target=target,
-                    nbytes=chunk,
+                    nbytes=chunk * hop.payload,
                     latency=hop.latency,
                     uses=hop.uses,
                     after=(launch,) if previous is None else (launch, previous),
@@ -77,7 +87,9 @@ def lower_ring(
                     write=piece,
                     merge=merge,
                     lanes=channels,
-                    cap=hop.channel_rate * channels,
+                    cap=hop.rate,
+                    landing=True,
+                    credits=credits,
                 )
             )
             arrived[(p + 1) % n] = len(steps) - 1

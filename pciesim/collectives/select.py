@@ -1,57 +1,72 @@
-"""The table of algorithms: a name a user can type, and the lowering it stands for."""
+"""The table of algorithms: a name a user can type, and the catalogue line it stands for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from pciesim.collectives.nccl import lower_nccl
-from pciesim.collectives.nccl_model import Algorithm, Protocol
-from pciesim.collectives.oneshot import lower_pull, lower_push
+from pciesim.collectives import (
+    compressed,
+    copy_engine,
+    doubling,
+    hierarchical,
+    host,
+    nccl_entries,
+    oneshot,
+    packets,
+    pcie_ipc,
+    permutation,
+    refused,
+    twoshot,
+)
+from pciesim.collectives.entry import AlgorithmEntry
+from pciesim.collectives.nccl_model import Protocol
+from pciesim.collectives.program import Program
 from pciesim.collectives.task import Lowered, Task
 from pciesim.errors import Infeasible, UnknownName
-from pciesim.schedule import CollectiveKind
 
 __all__ = ["ALGORITHMS", "AlgorithmEntry", "lower"]
 
-_RINGS: Final = frozenset({CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER})
-_REDUCE: Final = frozenset({CollectiveKind.ALL_REDUCE})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlgorithmEntry:
-    """A lowering, the collectives it serves, whether it needs peer-to-peer, one sentence and its source."""
-
-    lower: Callable[[Task], Lowered]
-    kinds: frozenset[CollectiveKind]
-    needs_p2p: bool
-    about: str
-
-
-def _nccl(algorithm: Algorithm, protocol: Protocol) -> Callable[[Task], Lowered]:
-    return partial(lower_nccl, algorithm=algorithm, protocol=protocol)
-
-
 ALGORITHMS: Final[Mapping[str, AlgorithmEntry]] = MappingProxyType({
-    "nccl": AlgorithmEntry(lower=lower_nccl, kinds=_RINGS, needs_p2p=False,
-                           about="NCCL as it would choose itself"),
-    "nccl-ring-ll": AlgorithmEntry(lower=_nccl(Algorithm.RING, Protocol.LL), kinds=_RINGS, needs_p2p=False,
-                                   about="NCCL ring, LL protocol (NCCL_ALGO=Ring NCCL_PROTO=LL)"),
-    "nccl-ring-simple": AlgorithmEntry(lower=_nccl(Algorithm.RING, Protocol.SIMPLE), kinds=_RINGS, needs_p2p=False,
-                                       about="NCCL ring, Simple protocol"),
-    "nccl-tree-ll": AlgorithmEntry(lower=_nccl(Algorithm.TREE, Protocol.LL), kinds=_REDUCE, needs_p2p=False,
-                                   about="NCCL tree (a chain on one node), LL protocol"),
-    "nccl-tree-simple": AlgorithmEntry(lower=_nccl(Algorithm.TREE, Protocol.SIMPLE), kinds=_REDUCE, needs_p2p=False,
-                                       about="NCCL tree (a chain on one node), Simple protocol"),
-    "oneshot-push": AlgorithmEntry(lower=lower_push, kinds=_REDUCE, needs_p2p=True,
-                                   about="sentinel one-shot push (TensorRT-LLM, FlashInfer PCIe-IPC unstaged)"),
-    "oneshot-pull": AlgorithmEntry(lower=lower_pull, kinds=_REDUCE, needs_p2p=True,
-                                   about="one-shot pull behind a flag barrier, double-buffered (b12x, SGLang forks)"),
-    "vllm-1stage": AlgorithmEntry(lower=partial(lower_pull, end_barrier=True), kinds=_REDUCE, needs_p2p=True,
-                                  about="vLLM's custom one-stage all-reduce: pull between two flag barriers"),
+    "nccl": nccl_entries.CHOICE,
+    "nccl-ring-ll": nccl_entries.ring(Protocol.LL),
+    "nccl-ring-ll128": nccl_entries.ring(Protocol.LL128),
+    "nccl-ring-simple": nccl_entries.ring(Protocol.SIMPLE),
+    "nccl-tree-ll": nccl_entries.tree(Protocol.LL),
+    "nccl-tree-ll128": nccl_entries.tree(Protocol.LL128),
+    "nccl-tree-simple": nccl_entries.tree(Protocol.SIMPLE),
+    "nccl-shm-memcpy": nccl_entries.MEMCPY,
+    "oneshot-push": oneshot.PUSH,
+    "oneshot-pull": oneshot.PULL,
+    "oneshot-host": host.HOST,
+    "twoshot-push": twoshot.PUSH,
+    "twoshot-pull": twoshot.PULL,
+    "twoshot-push-fp8": compressed.twoshot_push("fp8"),
+    "twoshot-push-int8": compressed.twoshot_push("int8"),
+    "twoshot-push-nvfp4": compressed.twoshot_push("nvfp4"),
+    "hierarchical": hierarchical.PUSH,
+    "hierarchical-pull": hierarchical.PULL,
+    "hierarchical-oneshot-pull": hierarchical.ONESHOT_PULL,
+    "hierarchical-leader": hierarchical.LEADER,
+    "recursive-doubling": doubling.RECURSIVE,
+    "halving-doubling": doubling.HALVING,
+    "staged-permutation": permutation.STAGED,
+    "mscclpp": packets.MSCCLPP,
+    "mscclpp-allpairs": packets.ALL_PAIRS,
+    "mscclpp-2phase": packets.TWO_PHASE,
+    "pcie-ipc": pcie_ipc.PCIE_IPC,
+    "vllm-1stage": oneshot.VLLM_1STAGE,
+    "vllm-2stage": twoshot.VLLM_2STAGE,
+    "trtllm-twoshot": twoshot.TRTLLM,
+    "ce-ring": copy_engine.CE_RING,
+    "ce-ring-fp8": compressed.ce_ring("fp8"),
+    "ce-ring-int8": compressed.ce_ring("int8"),
+    "ce-ring-nvfp4": compressed.ce_ring("nvfp4"),
+    "symm-mem": refused.SYMM_MEM,
+    "multimem": refused.MULTIMEM,
+    "nccl-nvls": refused.NVLS,
+    "nccl-symmetric": refused.NCCL_SYMMETRIC,
 })  # fmt: skip
 
 
@@ -67,6 +82,8 @@ def lower(name: str, task: Task) -> Lowered:
         raise UnknownName("all-reduce algorithm", name, ALGORITHMS) from None
     if task.kind not in entry.kinds:
         raise Infeasible(f"'{name}' does not serve {task.kind}")
-    if entry.needs_p2p and not task.fabric.nccl.p2p:
-        raise Infeasible(f"'{name}' needs peer-to-peer, which is off on '{task.fabric.name}'")
+    if len(task.gpus) == 1:
+        program = Program(name=name, ranks=1, steps=(), capacity=task.capacity, chunks=1)
+        return Lowered(program=program, algorithm=name, protocol="", transport="", channels=0, reason="one rank")
+    entry.needs.check(name, task)
     return entry.lower(task)

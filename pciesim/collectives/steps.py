@@ -121,29 +121,32 @@ class Steps:
             )
         )
 
-    def flag(self, source: int, target: int, *, after: Sequence[int]) -> int:
-        """A word written into the target's memory, which polls it there."""
+    def flag(self, source: int, target: int, *, after: Sequence[int], atomic: bool = False) -> int:
+        """A word written into the target's memory, which polls it there; ``atomic`` by a compare-and-swap."""
         route = self.task.fabric.route(self.task.gpus[source], self.task.gpus[target])
+        routes = self.task.costs.routes
         return self._add(
             Transfer(
                 source=source,
                 target=target,
                 nbytes=0.0,
-                latency=self.task.costs.routes.store(route),
+                latency=routes.load(route) if atomic else routes.store(route),
                 uses=(),
                 after=tuple(after),
-                traversals=1,
+                traversals=2 if atomic else 1,
             )
         )
 
-    def barrier(self, after: Waits, groups: Iterable[Sequence[int]] | None = None) -> Waits:
+    def barrier(
+        self, after: Waits, groups: Iterable[Sequence[int]] | None = None, *, atomic: bool = False
+    ) -> Waits:
         """Every rank flags every other of its group; returns what each then waits for: its own steps and the flags."""
         waits = [list(own) for own in after]
         for group in [list(self.ranks)] if groups is None else groups:
             for place, source in enumerate(group):
                 for distance in range(1, len(group)):
                     target = group[(place + distance) % len(group)]
-                    waits[target].append(self.flag(source, target, after=after[source]))
+                    waits[target].append(self.flag(source, target, after=after[source], atomic=atomic))
         return [tuple(each) for each in waits]
 
     def uses(self, source: int, target: int, engine: Engine, share: float) -> tuple[tuple[int, float], ...]:

@@ -1,6 +1,7 @@
 """NCCL's tree on one node: a chain. The tensor is summed up the chain to its head and copied back down.
 
-2 (n - 1) hops like the ring, but each carries the whole tensor, in pieces that follow one another.
+2 (n - 1) hops like the ring, but each carries the whole tensor, in pieces that follow one another. A broadcast is the way
+down alone.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pciesim.collectives.program import Local, Program, Step, Transfer
-from pciesim.collectives.ring import Hop
+from pciesim.collectives.ring import SLOTS, Hop
 from pciesim.units import Bytes, BytesPerSecond, Seconds
 
-__all__ = ["lower_chain"]
+__all__ = ["lower_chain", "lower_pipeline"]
 
 
 def lower_chain(
@@ -55,8 +56,50 @@ def lower_chain(
                     merge=merge,
                     behind=last.get((source, target)),
                     lanes=channels,
-                    cap=hop.channel_rate * channels,
+                    cap=hop.rate,
+                    landing=True,
+                    credits=SLOTS,
                 )
             )
             arrived = last[source, target] = len(steps) - 1
+    return Program(name=name, ranks=n, steps=tuple(steps), capacity=capacity, chunks=pieces)
+
+
+def lower_pipeline(
+    nbytes: Bytes,
+    *,
+    order: Sequence[int],
+    hops: Sequence[Hop],
+    base: Seconds,
+    channels: int,
+    pieces: int,
+    capacity: tuple[BytesPerSecond, ...],
+    name: str,
+) -> Program:
+    """Broadcast from ``order[0]`` along ``order``; ``hops[p]`` is the edge from position p to p + 1."""
+    n = len(order)
+    steps: list[Step] = [Local(rank=rank, duration=base) for rank in range(n)]
+    last: dict[int, int] = {}
+    for piece in range(pieces):
+        arrived: int | None = None
+        for p, hop in enumerate(hops):
+            steps.append(
+                Transfer(
+                    source=order[p],
+                    target=order[p + 1],
+                    nbytes=nbytes / pieces,
+                    latency=hop.latency,
+                    uses=hop.uses,
+                    after=(order[p],) if arrived is None else (order[p], arrived),
+                    traversals=hop.traversals,
+                    read=("data", piece),
+                    write=("data", piece),
+                    behind=last.get(p),
+                    lanes=channels,
+                    cap=hop.rate,
+                    landing=True,
+                    credits=SLOTS,
+                )
+            )
+            arrived = last[p] = len(steps) - 1
     return Program(name=name, ranks=n, steps=tuple(steps), capacity=capacity, chunks=pieces)

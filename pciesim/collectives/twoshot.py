@@ -76,7 +76,8 @@ def lower_pull(task: Task, *, staged: bool = True, name: str = "twoshot-pull") -
             source = (target + distance) % n
             steps.load(target, source, task.nbytes / n, after=ready[target], share=costs.share,
                        moves=[(("sum", 0), ("data", source))])  # fmt: skip
-    return steps.lowered(name, "flags", chunks=n, epochs=2)
+    # Unstaged: nobody writes a sum before the next call's barrier, which its readers pass when they are done.
+    return steps.lowered(name, "flags", chunks=n, epochs=2 if staged else 1)
 
 
 def _reduce_scatter_by_loads(steps: Steps, ready: Waits, launched: Waits, source_name: str) -> list[int]:

@@ -81,10 +81,10 @@ def check(topology: Topology, overlay: Overlay = None, also: Also = None) -> Non
     """Check a box: do its descriptions agree, and what is worth a look? Exit code 1 where they disagree."""
     from pciesim.formats.topology_check import findings
 
-    fabric, disagreements = _load(topology, overlay, also)
-    typer.echo(
-        f"{fabric.name}: {len(fabric.gpus)} GPUs, {len(fabric.links) // 2} links, {len(fabric.assumptions)} assumed"
-    )
+    loaded = _load(topology, overlay, also)
+    fabric = loaded.fabric
+    counts = f"{len(fabric.gpus)} GPUs, {len(fabric.links) // 2} links, {len(fabric.assumptions)} assumed"
+    typer.echo(f"{fabric.name}: {counts}")
     for each in findings(fabric):
         typer.echo(f"  look: {each}")
     for assumption in fabric.assumptions:

@@ -57,6 +57,8 @@ def read_lspci(text: str, gpus: int, *, source: str) -> OverlayDocument:
     negotiated one. Raises InputError where the number of GPUs differs or the text lacks the capabilities.
     """
     starts = list(_DEVICE.finditer(text))
+    if not starts:
+        raise InputError("lists no devices, expected the output of lspci -vvv", where=source)
     ends = [match.start() for match in starts[1:]] + [len(text)]
     devices = [_device(match, text[match.end() : end]) for match, end in zip(starts, ends, strict=True)]
     by_secondary = {_bus_key(device.address, device.secondary): device for device in devices if device.secondary}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from pciesim.errors import InputError
+from pciesim.errors import InputError, UnknownName
 from pciesim.formats.topology_distance import Distances, Level, clusters, measure
 from pciesim.formats.topology_overlay import LinkEntry, OverlayDocument
 from pciesim.formats.topology_smi import TopologyMatrix
@@ -68,7 +68,7 @@ class Plan:
 
 
 def infer(matrix: TopologyMatrix, overlay: OverlayDocument, *, source: str = "") -> Plan:
-    """The plan of a machine. Raises InputError where the overlay names a GPU or NIC the matrix does not have."""
+    """The plan of a machine. Raises InputError where the overlay names a GPU, NIC or switch that is not there."""
     _check_indices(matrix, overlay, source)
     gpus = range(len(matrix.gpus))
     distances = measure(matrix)
@@ -117,6 +117,10 @@ def _check_indices(matrix: TopologyMatrix, overlay: OverlayDocument, source: str
         if outside:
             valid = f"0 to {len(names) - 1}" if names else "none"
             raise InputError(f"{word} {outside[0]} is not in the matrix (valid: {valid})", where=source)
+    switches = [switch.name for switch in overlay.switches or ()]
+    for name in (name for quadrant in overlay.quadrants for name in quadrant.switches):
+        if name not in switches:
+            raise UnknownName("switch", name, switches, where=source)
 
 
 # -- sockets ------------------------------------------------------------------------------------------------------

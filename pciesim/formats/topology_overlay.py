@@ -17,14 +17,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, field_validator
 
 from pciesim.formats.catalogue import ByteQuantity, Rate
 from pciesim.formats.documents import Document, read_document
 
 __all__ = [
-    "ConcurrencyEntry", "GpuEntry", "HostEntry", "LinkEntry", "NcclEntry", "NicEntry", "OverlayDocument", "P2pEntry", "QuadrantEntry",
-    "SocketLinkEntry", "SwitchEntry", "read_overlay",
+    "ConcurrencyEntry", "GpuEntry", "HostEntry", "LinkEntry", "NcclEntry", "NicEntry", "OverlayDocument", "P2pEntry",
+    "QuadrantEntry", "SocketLinkEntry", "SwitchEntry", "read_overlay",
 ]  # fmt: skip
 
 Generation = Annotated[int, Field(ge=1, le=6)]
@@ -161,30 +161,25 @@ class OverlayDocument(Document):
     write_collapse: PositiveInt | None = None
     concurrency: ConcurrencyEntry = ConcurrencyEntry()
 
-    @model_validator(mode="after")
-    def _names_and_members(self) -> OverlayDocument:
-        switches = self.switches or ()
-        names = [switch.name for switch in switches]
-        members = [gpu for switch in switches for gpu in switch.gpus]
-        if len(set(names)) != len(names):
+    @field_validator("switches")
+    @classmethod
+    def _switches_make_a_forest(cls, switches: tuple[SwitchEntry, ...] | None) -> tuple[SwitchEntry, ...] | None:
+        above = {switch.name: switch.behind for switch in switches or ()}
+        members = [gpu for switch in switches or () for gpu in switch.gpus]
+        if switches and len(above) < len(switches):
             raise ValueError("two switches have one name")
-        if len(set(members)) != len(members):
+        if len(set(members)) < len(members):
             raise ValueError("a GPU is listed behind two switches")
-        above = {switch.name: switch.behind for switch in switches}
-        for name in names:
-            seen = {name}
-            while (parent := above[name]) is not None:
+        for name in above:
+            here, passed = name, {name}
+            while (parent := above[here]) is not None:
                 if parent not in above:
-                    raise ValueError(f"switch '{name}' is behind '{parent}', which is no switch of this file")
-                if parent in seen:
+                    raise ValueError(f"switch '{here}' is behind '{parent}', which is no switch of this file")
+                if parent in passed:
                     raise ValueError(f"switch '{name}' is behind itself")
-                seen.add(parent)
-                name = parent  # noqa: PLW2901  (walks up)
-        for quadrant in self.quadrants:
-            for each in quadrant.switches:
-                if each not in above:
-                    raise ValueError(f"quadrant '{quadrant.name}' names '{each}', which is no switch of this file")
-        return self
+                passed.add(parent)
+                here = parent
+        return switches
 
     @classmethod
     def empty(cls) -> OverlayDocument:
