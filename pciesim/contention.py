@@ -11,14 +11,14 @@ the capacity of the other direction, and never slows the flow itself. A port tha
 
 **Head-of-line blocking.** Switches and root complexes queue at their input ports. A packet for a busy output holds up
 those behind it, so an input that feeds several contended outputs cannot use its whole rate (Karol, Hluchyj and Morgan,
-1987: 0.586 of it for many ports and single packets). The heads of the queues are the customers of a closed network whose
-servers are the outputs. Mean value analysis gives the time that a packet from input a is at the head for output b, in
-packet times::
+1987: 0.586 of it for many ports and single packets). The heads of the queues are the customers of a closed network
+whose servers are the outputs. Mean value analysis gives the time that a packet from input a is at the head for output
+b, in packet times::
 
     R = h + (1 - h) / ((1 - g) (1 + rho_a)),    g = sum over inputs k of b of rho_k / (1 + rho_k)
 
 where rho_k is the share of b that k's packets take; h is 1/2 for single packets (constant service, one after the other)
-and 0 for endless trains of packets to one output (outputs take turns among inputs). An input's time is then bounded: sum
+and 0 for endless trains of packets to one output (which takes turns among inputs). An input's time is then bounded: sum
 over b of rho_ab R_ab <= 1. With h = 1/6 it meets a slotted simulation of the crossbar with trains of four or more
 packets within 2 % (0.63 of the line for four ports without self-traffic, 0.55 for eight; single packets 0.69 and 0.63),
 and without contention it is the link's own capacity. A socket's fabric queues by destination and is spared.
@@ -52,13 +52,13 @@ REQUEST: Final = {Engine.COPY: 24 / 512, Engine.LOAD: 24 / 128, Engine.STORE: 0.
 # (b650d4u_switch_2gpu, 2 x 23.6 of 83.2 GB/s), checked on another (trx40_direct_2gpu_gen4).
 DMA_SHARE: Final = 0.567
 # What a collapse leaves of an uplink where the overlay does not say: the Broadcom box's figure.
-COLLAPSED: Final[BytesPerSecond] = 4.2 * GB
+COLLAPSED: Final[BytesPerSecond] = 2.7 * GB
 
-# h of the formula above: copy engines that work for several peers alternate between trains of packets. Of the two limits
-# the tests of four GPUs on three boxes tell apart: 0.61, 0.59 and 0.59 of the one-way rate (single packets: 0.65).
+# h of the formula above: copy engines that work for several peers alternate between trains of packets. Tests of four
+# GPUs on three boxes chose between trains and single packets: 0.61, 0.59, 0.59 of the one-way rate (single: 0.65).
 TRAIN: Final = 1 / 6
-_ROUNDS: Final = 200
-_SETTLED: Final = 1e-10  # relative
+_ROUNDS: Final = 240
+_SETTLED: Final = 1e-9  # relative
 _FULL: Final = 1e-6  # relative; a constraint this close to its capacity is what limits
 _BUSIEST: Final = 0.999  # an output's load as the queue sees it while rates are still being found
 
@@ -247,7 +247,8 @@ class Contention:
         rates = [0.0] * len(streams)
         flows: list[Flow] = []
         every: list[float] = []
-        for _ in range(_ROUNDS):
+        for turn in range(_ROUNDS):
+            step = 0.5 ** (1 + turn // 120)  # smaller and smaller, where two sets of bottlenecks take turns
             flows = []
             for number, stream in enumerate(streams):
                 uses = [*stream.uses, *falls.get(number, ())]
@@ -262,14 +263,46 @@ class Contention:
             if moved <= _SETTLED * max(found):
                 break
             if self._rules.reverse:
-                capacity = self._left(streams, rates)
+                fresh_capacity = self._left(streams, rates)
+                capacity = [old + step * 2 * (new - old) for old, new in zip(capacity, fresh_capacity, strict=True)]
             if ours:
                 fresh = _waits(crossings, rates, capacity)
-                waits = {key: (old + fresh[key]) / 2 for key, old in waits.items()}
-        labels = [*self._names, *(f"head-of-line blocking at {self._names[into]}" for into in ours)]
+                waits = {key: old + step * (fresh[key] - old) for key, old in waits.items()}
         return Shares(
-            rates=tuple(rates), limits=_limiting(every, flows, rates, labels), collapsed=tuple(sorted(fallen))
+            rates=tuple(rates),
+            limits=self._limiting(every, flows, rates, list(ours)),
+            collapsed=tuple(sorted(fallen)),
         )
+
+    def _limiting(
+        self, capacity: Sequence[float], flows: Sequence[Flow], rates: Sequence[float], queues: Sequence[int]
+    ) -> tuple[str, ...]:
+        """For every flow a full constraint on which none runs faster: of several that of most flows, a limit of the box
+        before a link. A queue whose own link is full is that link. ``queues`` are the inputs after ``capacity``."""
+        load, fastest, users = [0.0] * len(capacity), [0.0] * len(capacity), [0] * len(capacity)
+        for flow, rate in zip(flows, rates, strict=True):
+            for index, wire in flow.uses:
+                load[index] += wire * rate
+                fastest[index] = max(fastest[index], rate / flow.weight)
+                users[index] += 1
+        full = [used >= limit * (1 - _FULL) for used, limit in zip(load, capacity, strict=True)]
+        inputs = dict(enumerate(queues, start=len(self.capacity)))
+        names: list[str] = []
+        for flow, rate in zip(flows, rates, strict=True):
+            tight = [
+                index
+                for index, _ in flow.uses
+                if full[index]
+                and rate / flow.weight >= fastest[index] * (1 - _FULL)
+                and not (index in inputs and full[inputs[index]])
+            ]
+            if tight:
+                chosen = max(tight, key=lambda index: (users[index], index >= len(self._reverse)))
+                queue = inputs.get(chosen)
+                names.append(self._names[chosen] if queue is None else f"head-of-line blocking at {self._names[queue]}")
+            else:
+                names.append("its own cap" if rate >= flow.cap * (1 - _FULL) else "nothing")
+        return tuple(names)
 
     def _left(self, streams: Sequence[Stream], rates: Sequence[float]) -> list[float]:
         """Capacities less what flows of the other direction send back."""
@@ -354,23 +387,3 @@ def _waits(
         (into, out): TRAIN + (1 - TRAIN) / ((1 - min(load[out], _BUSIEST)) * (1 + share))
         for (into, out), share in busy.items()
     }
-
-
-def _limiting(
-    capacity: Sequence[float], flows: Sequence[Flow], rates: Sequence[float], labels: Sequence[str]
-) -> tuple[str, ...]:
-    """For every flow the full constraint on which none runs faster; of several the last, which tells most."""
-    load, fastest = [0.0] * len(capacity), [0.0] * len(capacity)
-    for flow, rate in zip(flows, rates, strict=True):
-        for index, wire in flow.uses:
-            load[index] += wire * rate
-            fastest[index] = max(fastest[index], rate / flow.weight)
-    names: list[str] = []
-    for flow, rate in zip(flows, rates, strict=True):
-        tight = [
-            index
-            for index, _ in flow.uses
-            if load[index] >= capacity[index] * (1 - _FULL) and rate / flow.weight >= fastest[index] * (1 - _FULL)
-        ]
-        names.append(labels[max(tight)] if tight else "its own cap" if rate >= flow.cap * (1 - _FULL) else "nothing")
-    return tuple(names)

@@ -119,7 +119,8 @@ class NcclEnvironment:
 
     ``p2p_level`` is the farthest path type over which NCCL uses peer-to-peer (``LOC NVL PIX PXB PHB SYS``), None for
     NCCL's own default (PXB; SYS for at most two GPUs on an AMD host). ``p2p`` False is NCCL_P2P_DISABLE=1 or a driver
-    that refuses it. ``channels`` is NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS at once. ``graph_file`` says that an NCCL_GRAPH_FILE gives rings that NCCL's own search did not find.
+    that refuses it. ``channels`` is NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS at once. ``graph_file`` says that an
+    NCCL_GRAPH_FILE gives rings that NCCL's own search did not find.
     """
 
     version: str = ""

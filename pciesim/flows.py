@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -91,9 +91,13 @@ class FlowRate:
 class FlowsResult:
     """Flows in their order, then the background; ``figure`` is what the tool would print (bytes/s).
 
-    ``collapsed`` names the switches whose posted writes collapse at some time.
+    ``collapsed`` names the switches whose posted writes collapse at some time. ``volume`` is that of one copy.
     """
 
+    topology: str
+    operation: Operation
+    engine: EngineWord
+    volume: Bytes
     metric: Metric
     figure: BytesPerSecond
     flows: tuple[FlowRate, ...]
@@ -136,6 +140,12 @@ def run_flows(
     """
     if not flows:
         raise InputError("no flows given")
+    if not volume > 0:
+        raise InputError("the volume of a flow must be positive")
+    if any(math.isinf(flow.cap) for flow in background):
+        raise InputError("background traffic needs a rate, as in 0:4@10GB/s")
+    flows = [_resolved(fabric, flow) for flow in flows]
+    background = [_resolved(fabric, flow) for flow in background]
     network = Contention(fabric, costs, rules)
 
     def stream_of(flow: FlowSpec) -> Stream:
@@ -168,19 +178,35 @@ def run_flows(
         for flow, (rate, limit) in zip(background, aside, strict=True)
     ]
     return FlowsResult(
-        metric=metric, figure=figure, flows=tuple(found), collapsed=collapsed, notes=_notes(fabric, flows, peer_to_peer)
+        topology=fabric.name,
+        operation=operation,
+        engine=engine,
+        volume=volume,
+        metric=metric,
+        figure=figure,
+        flows=tuple(found),
+        collapsed=collapsed,
+        notes=_notes(fabric, flows, peer_to_peer),
     )
+
+
+def _resolved(fabric: Fabric, flow: FlowSpec) -> FlowSpec:
+    """The flow with ``host`` replaced by a memory's name."""
+    if not flow.cap > 0:
+        raise InputError(f"the rate of {flow.source}>{flow.target} must be positive")
+    if flow.source == flow.target:
+        raise InputError(f"a flow from {flow.source} to itself crosses nothing")
+    if flow.source == HOST:
+        return replace(flow, source=fabric.memory_of(flow.target).name)
+    return replace(flow, target=fabric.memory_of(flow.source).name) if flow.target == HOST else flow
 
 
 def _legs(
     fabric: Fabric, flow: FlowSpec, operation: Operation, engine: EngineWord, peer_to_peer: bool
 ) -> tuple[Leg, ...]:
-    source = fabric.memory_of(flow.target).name if flow.source == HOST else flow.source
-    target = fabric.memory_of(flow.source).name if flow.target == HOST else flow.target
+    source, target = flow.source, flow.target
     load = Engine.COPY if engine is EngineWord.CE else Engine.LOAD
     store = Engine.COPY if engine is EngineWord.CE else Engine.STORE
-    if source == target:
-        raise InputError(f"a flow from {flow.source} to itself crosses nothing")
     kinds = fabric.device(source).kind, fabric.device(target).kind
     if kinds == (DeviceKind.GPU, DeviceKind.GPU) and not (peer_to_peer and fabric.can_peer(source, target)):
         middle = fabric.memory_of(source).name

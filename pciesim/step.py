@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 from pciesim.evaluate.collective import CollectiveTimer, Timed
-from pciesim.evaluate.timeline import Timeline, run_schedule
+from pciesim.evaluate.timeline import Timeline, chain_schedule, run_schedule
 from pciesim.kernels import KernelTime
 from pciesim.scenario import Scenario
 from pciesim.schedule import Collective, CollectiveKind, Host, Kernel, Schedule, build
 from pciesim.units import Seconds
 
-__all__ = ["Step", "algorithm_for", "evaluate_step", "timer_of"]
+__all__ = ["Step", "algorithm_for", "evaluate_step", "schedule_of", "timer_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +55,17 @@ def algorithm_for(scenario: Scenario, op: Collective) -> tuple[str, str]:
     return rule.algorithm, f"{scenario.engine.title}: {rule.why}"
 
 
-def evaluate_step(scenario: Scenario, timer: CollectiveTimer) -> Step:
-    """Builds the schedule, times its ops and runs it."""
-    schedule = scenario.transformed(
-        build(scenario.model, scenario.workload, scenario.parallelism, scenario.engine)
-    )
+def schedule_of(scenario: Scenario) -> Schedule:
+    """The ops of a step: what the engine would issue, after the scenario's transforms."""
+    return scenario.transformed(build(scenario.model, scenario.workload, scenario.parallelism, scenario.engine))
+
+
+def evaluate_step(scenario: Scenario, timer: CollectiveTimer, schedule: Schedule | None = None) -> Step:
+    """Builds the schedule (unless it is given), times its ops and runs it.
+
+    A timer that estimates has the streams run in closed form too.
+    """
+    schedule = schedule or schedule_of(scenario)
     kernels: dict[Kernel, KernelTime] = {}
     timed: dict[Collective, Timed] = {}
     durations: list[Seconds] = []
@@ -78,7 +84,7 @@ def evaluate_step(scenario: Scenario, timer: CollectiveTimer) -> Step:
             durations.append(kernels[op.kernel].value + gap.value)
     return Step(
         schedule=schedule,
-        timeline=run_schedule(schedule, durations),
+        timeline=(chain_schedule if timer.evaluator == "estimate" else run_schedule)(schedule, durations),
         gap=gap,
         kernels=kernels,
         timed=timed,

@@ -38,7 +38,8 @@ _LEVELS: Final = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB",
 _DEFAULT_LEVEL: Final = "PXB"
 _CHAIN_PIECE: Final = 64 * KIB  # a chain passes pieces of about this size (Simple's slice is larger, LL's smaller)
 _WIRE: Final = {Protocol.LL: 2.0, Protocol.LL128: 128 / 120, Protocol.SIMPLE: 1.0}  # bytes sent per byte of data
-_LL128_OVER_LL: Final = 640 * 15 / (512 * 8)  # threads times payload bytes of a thread's line, of one channel
+_LL_WINDOW: Final = 512 * 8  # bytes in flight of one LL channel: ll_channel is this over the poll
+_LL128_OVER_LL: Final = 640 * 15 / _LL_WINDOW  # threads times payload bytes of a thread's line, of one channel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,15 +151,20 @@ def lower_nccl(
     base = base_cost(task, kinds, protocol)
     name = "nccl-shm-memcpy" if memcpy else f"nccl-{algorithm.lower()}-{protocol.lower()}"
 
+    n, pieces = len(task.gpus), _pieces(task)
+    ring_message = task.nbytes if task.kind is CollectiveKind.ALL_GATHER else task.nbytes / n
+    piped = task.kind is CollectiveKind.BROADCAST or algorithm is Algorithm.TREE
+    message = task.nbytes / pieces if piped else ring_message
+
     def edge_hop(edge: tuple[int, int]) -> Hop:
         return hop(task, *edge, chosen.pairs[edge], algorithm=algorithm, protocol=protocol, channels=chosen.channels,
-                   memcpy=memcpy)  # fmt: skip
+                   message=message, memcpy=memcpy)  # fmt: skip
 
     if task.kind is CollectiveKind.BROADCAST:
         start = ring.order.index(0)
         order = [*ring.order[start:], *ring.order[:start]]
         program = lower_pipeline(task.nbytes, order=order, hops=[edge_hop(edge) for edge in edges_of(order)[:-1]],
-                                 base=base, channels=chosen.channels, pieces=_pieces(task.nbytes, 32),
+                                 base=base, channels=chosen.channels, pieces=pieces,
                                  capacity=task.capacity, name=name)  # fmt: skip
     elif algorithm is Algorithm.RING:
         program = lower_ring(task.kind, task.nbytes, order=ring.order, hops=[edge_hop(edge) for edge in edges],
@@ -167,14 +173,16 @@ def lower_nccl(
         chain = edges[:-1]
         program = lower_chain(task.nbytes, order=ring.order, down=[edge_hop(edge) for edge in chain],
                               up=[edge_hop(edge[::-1]) for edge in chain], base=base, channels=chosen.channels,
-                              pieces=_pieces(task.nbytes, 8), capacity=task.capacity, name=name)  # fmt: skip
+                              pieces=pieces, capacity=task.capacity, name=name)  # fmt: skip
     return Lowered(program=program, algorithm=f"NCCL {algorithm}", protocol=str(protocol) + (" memcpy" if memcpy else ""),
                    transport=" + ".join(TRANSPORT_NAMES[kind] for kind in kinds), channels=chosen.channels,
                    reason=chosen.reason)  # fmt: skip
 
 
-def _pieces(nbytes: Bytes, most: int) -> int:
-    return min(most, max(1, math.ceil(nbytes / _CHAIN_PIECE)))
+def _pieces(task: Task) -> int:
+    """Of a chain: as many as keep it busy; more change little and cost time to simulate."""
+    most = 32 if task.kind is CollectiveKind.BROADCAST else 8
+    return min(most, max(1, math.ceil(task.nbytes / _CHAIN_PIECE)))
 
 
 def base_cost(task: Task, kinds: list[str], protocol: Protocol) -> float:
@@ -196,9 +204,14 @@ def hop(
     algorithm: Algorithm,
     protocol: Protocol,
     channels: int,
+    message: Bytes,
     memcpy: bool = False,
 ) -> Hop:
-    """One edge from rank a to rank b over a transport."""
+    """One edge from rank a to rank b over a transport, for messages of that size.
+
+    With LL every thread has one line in flight per poll, and the first poll is part of the hop's latency: bytes up to
+    one line a thread cost nothing more.
+    """
     fabric, routes, costs = task.fabric, task.costs.routes, _costs(task, transport)
     source, target = task.gpus[a], task.gpus[b]
     copied = memcpy and transport == "SHM"
@@ -222,7 +235,11 @@ def hop(
     found = tuple((constraint, used * _WIRE[protocol]) for constraint, used in uses)
     capacity = task.capacity
     link = min(capacity[constraint] / used for constraint, used in found)
-    rate = link if copied else costs.rate(channels, _channel(costs, algorithm, protocol), link)
+    channel = _channel(costs, algorithm, protocol)
+    rate = link if copied else costs.rate(channels, channel, link)
+    if protocol is not Protocol.SIMPLE:
+        in_flight = channels * channel * (_LL_WINDOW / costs.ll_channel)  # rate x poll
+        latency -= min(latency, min(message, in_flight) / (channels * channel))
     return Hop(latency=latency, uses=found, traversals=traversals, rate=rate)
 
 

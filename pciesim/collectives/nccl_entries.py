@@ -52,7 +52,7 @@ def ring(protocol: Protocol) -> AlgorithmEntry:
 def tree(protocol: Protocol) -> AlgorithmEntry:
     """The tree in that protocol."""
     per_hop = "2" if protocol is Protocol.SIMPLE else "1"
-    cost = Cost(traversals=f"2*(n-1)*{per_hop}", messages="2*min(8, ceil(S/65536))", nbytes="2*S if n > 2 else S")
+    cost = Cost(traversals=f"2*(n-1)*{per_hop}", messages="(2 if n > 2 else 1)*min(8, ceil(S/65536))", nbytes="2*S if n > 2 else S")
     return AlgorithmEntry(
         lower=partial(lower_nccl, algorithm=Algorithm.TREE, protocol=protocol),
         costs={CollectiveKind.ALL_REDUCE: cost},

@@ -34,7 +34,7 @@ def lower_p2p(task: Task, *, protocol: Protocol | None = None) -> Lowered:
     launched = steps.launch(base_cost(task, kinds, chosen))
     for source, target, nbytes, read, write in owed:
         edge = hop(task, source, target, pairs[source, target], algorithm=Algorithm.RING, protocol=chosen,
-                   channels=_CHANNELS)  # fmt: skip
+                   channels=_CHANNELS, message=nbytes)  # fmt: skip
         steps.steps.append(
             Transfer(
                 source=source, target=target, nbytes=nbytes, latency=edge.latency, uses=edge.uses,

@@ -16,6 +16,7 @@ __all__ = ["SCHEMAS", "app", "schema_text"]
 # A file in pciesim/schemas for what is written, a document class for what is read.
 SCHEMAS: Final = {
     "prediction": "prediction.schema.json",
+    "flows": "flows.schema.json",
     "topology": "pciesim.formats.topology_overlay:OverlayDocument",
     "model": "pciesim.formats.model_yaml:ModelDocument",
     "profile": "pciesim.formats.profile_yaml:ProfileDocument",

@@ -1,98 +1,184 @@
-"""The closed form of a Program, and lower bounds that hold whatever the schedule.
+"""The closed form of a Program.
 
-Steps at the same depth of the graph are a phase. A transfer ends no sooner than its latency and its bytes alone allow,
-and no sooner than the first flow of its phase could start on each thing it crosses plus the time that thing needs for
-all the phase sends through it. The answer is the longest chain of these ends. Where links are not shared, or shared by
-equals that start together, this equals the simulation; elsewhere it is an approximation that the agreement tests bound.
+Steps at the same depth of the graph are a phase. A transfer ends no sooner than its latency and its bytes alone allow.
+Where several flows of a phase cross one link, the link serves them as equals (weighted by their lanes): those that
+start together with equal bytes end together, when the link has passed all of them; those that start apart share it
+while they overlap. The slowest link of a flow decides. The answer is the longest chain of these ends.
+
+Where links are not shared, or shared by equals that start together, this equals the simulation. Elsewhere it is an
+approximation: it does not see what a flow that is held up elsewhere leaves to others, nor flows of different phases
+meet. In pipelines (pieces behind one another) they always meet, so there each link counts as a whole: it starts with
+its first flow, passes all its bytes without a pause, and what must follow its last flow follows. The agreement tests
+bound the difference.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from pciesim.collectives.program import Local, Program, Transfer
-from pciesim.units import Seconds
+from pciesim.units import BytesPerSecond, Seconds
 
-__all__ = ["Bounds", "bounds", "estimate"]
+__all__ = ["estimate"]
+
+Group: TypeAlias = tuple[Seconds, tuple[int, ...], tuple[tuple[Seconds, float], ...]]
+"""A link that several flows of a phase cross: time for all, the flows, and each one's (time alone, weight)."""
+Shape: TypeAlias = tuple[list[Seconds], list[Group]]
+"""Of a phase: the time each flow needs alone, and the links that may take longer than that."""
 
 
 def estimate(program: Program) -> Seconds:
     """Latency of a program whose ranks arrive together."""
-    capacity = program.capacity
-    done: list[Seconds] = [0.0] * len(program.steps)
-    for phase in _phases(program):
-        flowing: list[tuple[int, Transfer, Seconds]] = []
-        load: dict[int, float] = {}
-        first: dict[int, Seconds] = {}
+    steps, capacity = program.steps, program.capacity
+    done: list[Seconds] = [0.0] * len(steps)
+    shapes: dict[tuple[tuple[int, float, float], ...], Shape] = {}  # rounds of a ring have one shape
+    piped = False
+    for phase in program.phases:
+        flows: list[Transfer] = []
+        places: list[int] = []
+        starts: list[Seconds] = []
         for position in phase:
-            step = program.steps[position]
-            begin = max((done[other] for other in step.after), default=0.0)
+            step = steps[position]
+            begin = 0.0
+            for other in step.after:
+                if done[other] > begin:
+                    begin = done[other]
             if isinstance(step, Local):
                 done[position] = begin + step.duration
                 continue
             start = begin + step.latency
-            if step.behind is not None and done[step.behind] > start:
-                start = done[step.behind]
-            done[position] = start + step.nbytes / step.cap
-            if step.nbytes:
-                flowing.append((position, step, start))
-                for constraint, coefficient in step.uses:
-                    load[constraint] = load.get(constraint, 0.0) + coefficient * step.nbytes
-                    if start < first.get(constraint, math.inf):
-                        first[constraint] = start
-        full = {constraint: first[constraint] + total / capacity[constraint] for constraint, total in load.items()}
-        for position, step, start in flowing:
-            end = done[position]
-            for constraint, coefficient in step.uses:
-                end = max(end, full[constraint], start + coefficient * step.nbytes / capacity[constraint])
-            done[position] = end
-    return max(done, default=0.0)
-
-
-def _phases(program: Program) -> list[list[int]]:
-    """Steps by their depth in the graph."""
-    depth: list[int] = []
-    phases: list[list[int]] = []
-    for position, step in enumerate(program.steps):
-        level = 1 + max((depth[other] for other in step.after), default=-1)
-        if isinstance(step, Transfer) and step.behind is not None:
-            level = max(level, 1 + depth[step.behind])
-        depth.append(level)
-        if level == len(phases):
-            phases.append([])
-        phases[level].append(position)
-    return phases
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """Times no schedule of this program can beat: the longest chain run alone, and the busiest constraint."""
-
-    chain: Seconds
-    load: Seconds
-
-    @property
-    def latency(self) -> Seconds:
-        """The larger of the two."""
-        return max(self.chain, self.load)
-
-
-def bounds(program: Program) -> Bounds:
-    """Lower bounds of a program: each transfer at the full rate of its narrowest link, and each link at full load."""
-    done: list[Seconds] = []
-    for step in program.steps:
-        begin = max((done[other] for other in step.after), default=0.0)
-        if isinstance(step, Local):
-            done.append(begin + step.duration)
-        else:
-            alone = max((k * step.nbytes / program.capacity[c] for c, k in step.uses), default=0.0)
-            flow_from = begin + step.latency
             if step.behind is not None:
-                flow_from = max(flow_from, done[step.behind])
-            done.append(flow_from + max(alone, step.nbytes / step.cap))
-    carried = program.link_bytes()
-    return Bounds(
-        chain=max(done, default=0.0),
-        load=max((total / program.capacity[constraint] for constraint, total in carried.items()), default=0.0),
+                piped = True
+                if done[step.behind] > start:
+                    start = done[step.behind]
+            if step.nbytes:
+                flows.append(step)
+                places.append(position)
+                starts.append(start)
+            else:
+                done[position] = start
+        if not flows:
+            continue
+        key = tuple([(id(flow.uses), flow.nbytes, flow.cap) for flow in flows])
+        shape = shapes.get(key)
+        if shape is None:
+            shape = shapes[key] = _shape(flows, capacity)
+        alone, groups = shape
+        for place, start, time in zip(places, starts, alone, strict=True):
+            done[place] = start + time
+        for group in groups:
+            _share(group, starts, places, done)
+    latency = max(done, default=0.0)
+    return max(latency, _busy_link(program)) if piped else latency
+
+
+def _busy_link(program: Program) -> Seconds:
+    """The most that any link needs: until its first flow, for all its bytes, and after its last flow."""
+    capacity = program.capacity
+    alone = [
+        max([step.nbytes / step.cap, *(used * step.nbytes / capacity[link] for link, used in step.uses)])
+        if isinstance(step, Transfer)
+        else step.duration
+        for step in program.steps
+    ]
+    start: list[Seconds] = []  # when the bytes of each step can flow at the earliest
+    for step in program.steps:
+        begin = max((start[other] + alone[other] for other in step.after), default=0.0)
+        if isinstance(step, Transfer):
+            begin += step.latency
+            if step.behind is not None:
+                begin = max(begin, start[step.behind] + alone[step.behind])
+        start.append(begin)
+    tail = [0.0] * len(program.steps)  # what must follow the end of each step
+    for position in reversed(range(len(program.steps))):
+        step = program.steps[position]
+        own = alone[position] + tail[position]
+        if isinstance(step, Transfer) and step.behind is not None:
+            tail[step.behind] = max(tail[step.behind], own)
+        if isinstance(step, Transfer):
+            own += step.latency
+        for other in step.after:
+            tail[other] = max(tail[other], own)
+    first: dict[int, Seconds] = {}
+    last: dict[int, Seconds] = {}
+    for position, step in enumerate(program.steps):
+        if isinstance(step, Transfer) and step.nbytes:
+            for link, _ in step.uses:
+                first[link] = min(first.get(link, start[position]), start[position])
+                last[link] = min(last.get(link, tail[position]), tail[position])
+    return max(
+        (first[link] + carried / capacity[link] + last[link] for link, carried in program.link_bytes().items()),
+        default=0.0,
     )
+
+
+def _shape(flows: Sequence[Transfer], capacity: Sequence[BytesPerSecond]) -> Shape:
+    alone: list[Seconds] = []
+    crossing: dict[int, list[tuple[int, Seconds]]] = {}
+    for number, flow in enumerate(flows):
+        least = flow.nbytes / flow.cap
+        for constraint, coefficient in flow.uses:
+            time = coefficient * flow.nbytes / capacity[constraint]
+            crossing.setdefault(constraint, []).append((number, time))
+            least = max(least, time)
+        alone.append(least)
+    found: dict[tuple[int, ...], Group] = {}
+    for users in crossing.values():
+        total = sum(time for _, time in users)
+        # A link that passes them all faster than any of them could go alone never holds one up.
+        if len(users) < 2 or total <= min(alone[number] for number, _ in users):
+            continue
+        members = tuple(number for number, _ in users)
+        if members not in found or total > found[members][0]:  # of links in a row the slowest counts
+            found[members] = (total, members, tuple((time, float(flows[number].lanes)) for number, time in users))
+    return alone, list(found.values())
+
+
+def _share(group: Group, starts: Sequence[Seconds], places: Sequence[int], done: list[Seconds]) -> None:
+    """Puts off the ends of a group's flows to when their link can have passed them."""
+    total, members, parts = group
+    first = min([starts[number] for number in members])
+    together = all([starts[number] == first for number in members]) and len(set(parts)) == 1
+    ends = (
+        [first + total] * len(members)
+        if together
+        else _shared_ends([(starts[number], *part) for number, part in zip(members, parts, strict=True)])
+    )
+    for number, end in zip(members, ends, strict=True):
+        if end > done[places[number]]:
+            done[places[number]] = end
+
+
+def _shared_ends(jobs: Sequence[tuple[Seconds, Seconds, float]]) -> list[Seconds]:
+    """When each (start, work, weight) ends on one link that serves whoever is there in proportion to weight.
+
+    In virtual time v, which passes at 1 / (weight present), a job ends when v has grown by work / weight since it came.
+    """
+    order = sorted(range(len(jobs)), key=lambda number: jobs[number][0])
+    ends = [0.0] * len(jobs)
+    present: list[tuple[float, int]] = []  # (virtual end, job)
+    now = virtual = weight = 0.0
+    coming = 0
+    while coming < len(order) or present:
+        arrival = jobs[order[coming]][0] if coming < len(order) else None
+        if present:
+            finish, job = min(present)
+            end = now + (finish - virtual) * weight
+            if arrival is None or end <= arrival:
+                now, virtual = end, finish
+                ends[job] = end
+                present.remove((finish, job))
+                weight -= jobs[job][2]
+                continue
+        assert arrival is not None
+        virtual += (arrival - now) / weight if present else 0.0
+        now = arrival
+        job = order[coming]
+        coming += 1
+        _, work, own = jobs[job]
+        if not present:
+            weight = 0.0
+        present.append((virtual + work / own, job))
+        weight += own
+    return ends

@@ -27,6 +27,7 @@ __all__ = [
 
 UNKNOWN_HOST: Final = "unknown"
 _TOP: Final = re.compile(r"^([A-Za-z0-9_]+):[ \t]*$", re.MULTILINE)
+_NAME: Final = re.compile(r"^  name: (.*)$", re.MULTILINE)
 _LIST: Final = re.compile(r"^  (aliases|patterns): \[(.*)\]$", re.MULTILINE)
 _CPUID: Final = re.compile(r"^  cpuid: \{family: (\d+), model: (\d+)\}$", re.MULTILINE)
 
@@ -188,11 +189,14 @@ class _Book:
         )
 
     def find(self, kind: str, name: str, where: str) -> str:
-        """The key that a spelling means: the key itself, an alias, or a pattern that fits. Raises UnknownName."""
+        """The key that a spelling means: key, name, alias, or a pattern that fits it. Raises UnknownName."""
         wanted = _plain(name)
         if wanted in self.entries:
             return wanted
         for key, (_, body) in self.entries.items():
+            called = _NAME.search(body)
+            if called is not None and _plain(called[1]) == wanted:
+                return key
             for match in _LIST.finditer(body):
                 words = [word.strip(" '") for word in match[2].split(", ")]
                 if match[1] == "aliases" and wanted in words:
@@ -210,7 +214,7 @@ class _Book:
 def _plain(name: str) -> str:
     """``'AMD EPYC 9575F 64-Core Processor'`` -> ``'epyc_9575f'``: lower case, without vendor and trimmings."""
     words = re.sub(r"\((r|tm)\)", " ", name.lower()).split("@")[0]
-    words = re.sub(r"\b\d+-cores?\b|\bprocessors?\b|\bcpu\b|^\s*(amd|intel)\b", " ", words)
+    words = re.sub(r"\b\d+-cores?\b|\bprocessors?\b|\bcpu\b|^\s*(amd|intel|nvidia)\b", " ", words)
     return re.sub(r"[^a-z0-9]+", "_", words.replace("+", "p")).strip("_")
 
 

@@ -13,13 +13,14 @@ from dataclasses import replace
 from typing import Final
 
 from pciesim.errors import InputError, UnknownName
-from pciesim.fabric import Fabric
+from pciesim.fabric import DeviceKind, Fabric
 from pciesim.flows import HOST, FlowSpec, all_to_all, stagger
 from pciesim.units import parse_rate
 
 __all__ = ["parse_flows"]
 
 ALL: Final = "all"
+_ENDS: Final = (DeviceKind.GPU, DeviceKind.MEMORY, DeviceKind.NIC)
 _PAIR: Final = re.compile(r"([\w,-]+?)(?:->|>|:)([\w,-]+)")
 _GPUS: Final = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _FORMS: Final = "write it like '0>4', '0:4', 'host:0', 'all-to-all', 'stagger:2' or 'stagger:2:0-7'"
@@ -53,6 +54,9 @@ def _flows(text: str, fabric: Fabric, where: str) -> tuple[FlowSpec, ...]:
     if pair is None:
         raise InputError(f"'{text}' is not a flow; {_FORMS}", where=where)
     sources, targets = (_ends(each, fabric, where) for each in pair.groups())
+    own = {device.name for device in fabric.devices if device.kind is not DeviceKind.MEMORY}
+    if own.isdisjoint((*sources, *targets)):
+        raise InputError(f"'{text}' has no GPU or NIC at either end: nothing moves the bytes", where=where)
     return tuple(FlowSpec(source=one, target=other) for one in sources for other in targets if one != other)
 
 
@@ -74,8 +78,9 @@ def _ends(text: str, fabric: Fabric, where: str) -> tuple[str, ...]:
         return tuple(found)
     if text == HOST:
         return (HOST,)
-    names = {device.name.lower(): device.name for device in fabric.devices}
-    names |= {device.label.lower(): device.name for device in fabric.devices if device.label}
+    ends = [device for device in fabric.devices if device.kind in _ENDS]
+    names = {device.name.lower(): device.name for device in ends}
+    names |= {device.label.lower(): device.name for device in ends if device.label}
     if text.lower() not in names:
-        raise UnknownName("device", text, [HOST, ALL, *names.values()], where=where)
+        raise UnknownName("end of a flow", text, [HOST, ALL, *names.values()], where=where)
     return (names[text.lower()],)

@@ -34,8 +34,8 @@ _MAX_LEAVES: Final = 300
 
 
 def is_nccl_xml(text: str) -> bool:
-    """Whether a text looks like this format."""
-    return "<system" in text[:4096] and text.lstrip().startswith("<")
+    """Whether a text is XML at all: nothing else that describes a box begins so."""
+    return text.lstrip()[:1] == "<"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

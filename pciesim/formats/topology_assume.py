@@ -38,10 +38,11 @@ def _cells(box: Box, pairs: Sequence[tuple[int, int]]) -> str:
 def _printed_pairs(box: Box, *levels: Level) -> list[tuple[int, int]]:
     """GPU pairs whose PCIe level is printed and one of those given (any where none is)."""
     distances = box.plan.distances
+    hidden = set(distances.hidden)
     return [
         pair
         for pair in combinations(range(len(box.matrix.gpus)), 2)
-        if pair not in distances.hidden and (not levels or distances.of(*pair) in levels)
+        if pair not in hidden and (not levels or distances.of(*pair) in levels)
     ]
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from pciesim.errors import InputError
-from pciesim.formats.catalogue import host_type
+from pciesim.formats.catalogue import host_by_cpuid, host_type
 from pciesim.formats.lspci import read_lspci
 from pciesim.formats.smi_p2p import read_p2p
 from pciesim.formats.smi_query import read_query
@@ -90,13 +90,11 @@ def _read_lscpu(text: str) -> OverlayDocument:
     """CPU, sockets; a hypervisor is remarked, because it hides the wiring."""
     host: dict[str, Any] = {}
     notes: list[str] = []
-    model = re.search(r"^Model name:\s*(.+)$", text, re.MULTILINE)
-    if model is not None:
-        try:
-            host_type(model[1])
-            host["cpu"] = model[1].strip()
-        except InputError:
-            notes.append(f"the catalogue lacks the CPU '{model[1].strip()}'")
+    cpu = _cpu(text)
+    if cpu is not None:
+        host["cpu"] = cpu
+    else:
+        notes.append("the catalogue lacks this CPU")
     sockets = re.search(r"^Socket\(s\):\s*([1-8])$", text, re.MULTILINE)
     if sockets is not None:
         host["sockets"] = int(sockets[1])
@@ -104,3 +102,21 @@ def _read_lscpu(text: str) -> OverlayDocument:
     if hypervisor is not None:
         notes.append(f"a virtual machine ({hypervisor[1].strip()}): switches and sockets may be hidden")
     return OverlayDocument.model_validate({"schema": _SCHEMA, "notes": "; ".join(notes), "host": host})
+
+
+def _cpu(text: str) -> str | None:
+    """The CPU by name, else (virtual machines hide it) the family by its CPUID numbers; None where neither is known."""
+
+    def value(key: str) -> str:
+        match = re.search(rf"^{re.escape(key)}:\s*(.+?)\s*$", text, re.MULTILINE)
+        return match[1] if match else ""
+
+    with suppress(InputError):
+        host_type(value("Model name"))
+        return value("Model name")
+    vendor = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}.get(value("Vendor ID"), "")
+    family, model = value("CPU family"), value("Model")
+    if family.isdecimal() and model.isdecimal() and len(family + model) < 9:
+        found = host_by_cpuid(vendor, int(family), int(model))
+        return found.key if found is not None else None
+    return None

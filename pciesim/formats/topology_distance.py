@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from pciesim.formats.topology_smi import TopologyMatrix, is_nvlink
+from pciesim.formats.topology_smi import TopologyMatrix
 
 __all__ = ["Distances", "Level", "clusters", "measure"]
 
@@ -46,7 +46,7 @@ class Distances:
 def measure(matrix: TopologyMatrix) -> Distances:
     """PCIe levels from the cells; what NVLink hides, from third devices, else from the NUMA columns."""
     size = len(matrix.names)
-    known: list[list[Level | None]] = [[_printed(matrix, one, other) for other in range(size)] for one in range(size)]
+    known = [[_printed(matrix, one, other) for other in range(size)] for one in range(size)]
     hidden = [(one, other) for one in range(size) for other in range(one + 1, size) if known[one][other] is None]
     found: dict[tuple[int, int], Level] = {}
     guessed = []
@@ -71,10 +71,8 @@ def measure(matrix: TopologyMatrix) -> Distances:
 
 def _printed(matrix: TopologyMatrix, one: int, other: int) -> Level | None:
     """Level of a pair as printed at either end, None where both ends print NVLink."""
-    for cell in (matrix.cells[one][other], matrix.cells[other][one]):
-        if not is_nvlink(cell):
-            return _LEVELS[cell]
-    return None
+    found = _LEVELS.get(matrix.cells[one][other])
+    return found if found is not None else _LEVELS.get(matrix.cells[other][one])
 
 
 def _witnessed(known: list[list[Level | None]], one: int, other: int) -> tuple[Level | None, bool]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pciesim.fabric import Device, DeviceKind, Fabric, Link, LinkKind
 from pciesim.formats.topology_overlay import OverlayDocument
 from pciesim.formats.topology_smi import TopologyMatrix, is_nvlink
-from pciesim.units import GB, BytesPerSecond
+from pciesim.units import GB, MIB, BytesPerSecond
 
 __all__ = ["fabric_matrix", "fabric_overlay", "render_overlay"]
 
@@ -227,7 +227,7 @@ _RATES: Final = (
 def _units(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            key: _rate(each) if key in _RATES else f"{each!r} B" if key == "bar1" else _units(each)
+            key: _rate(each) if key in _RATES else f"{each / MIB:.17g} MiB" if key == "bar1" else _units(each)
             for key, each in value.items()
         }
     return [_units(each) for each in value] if isinstance(value, list | tuple) else value

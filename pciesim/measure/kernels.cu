@@ -158,6 +158,7 @@ extern "C" __global__ void oneshot_push(const u64* inboxes, const uint4* in, uin
     u32 call = shared_call, set = call % 3, old = (call + 2) % 3;
     u32 first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
     u64 entered = now_ns();
+    if (load_u32(error)) limit_ns = 0;  // lost already: do not wait again
     for (u32 i = first; i < packets; i += step) {
         uint4 mine = sendable(in[i]);
         for (u32 d = 1; d < n; d++) {
@@ -193,6 +194,7 @@ extern "C" __global__ void oneshot_shared(const u64* slots, const uint4* in, uin
     u32 call = shared_call, set = call % 3, old = (call + 2) % 3;
     u32 first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
     u64 entered = now_ns();
+    if (load_u32(error)) limit_ns = 0;  // lost already: do not wait again
     uint4* own = (uint4*)slots[rank];
     uint4 clear = make_uint4(SENTINEL, SENTINEL, SENTINEL, SENTINEL);
     for (u32 i = first; i < packets; i += step) store16(own + (u64)set * stride + i, sendable(in[i]));
@@ -230,6 +232,7 @@ extern "C" __global__ void oneshot_pull(const u64* stages, const u64* flags, con
     u32 call = shared_call, set = call & 1u;
     u32 first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
     u64 entered = now_ns();
+    if (load_u32(error)) limit_ns = 0;  // lost already: do not wait again
     uint4* own = (uint4*)stages[rank] + (u64)set * stride;
     for (u32 i = first; i < packets; i += step) store16(own + i, in[i]);
     __syncthreads();

@@ -42,8 +42,14 @@ class Experiment:
 
 def _both(name: str, module: str, about: str, seconds: tuple[Seconds, Seconds], **rest: bool) -> list[Experiment]:
     return [
-        Experiment(name=f"{name}.{transport}", module=module, about=f"{about} ({where})", transport=transport,
-                   seconds=seconds, **rest)  # fmt: skip
+        Experiment(
+            name=f"{name}.{transport}",
+            module=module,
+            about=f"{about} ({where})",
+            transport=transport,
+            seconds=seconds,
+            **rest,
+        )  # fmt: skip
         for transport, where in (("host", "through host memory"), ("p2p", "default transport"))
     ]
 

@@ -194,8 +194,11 @@ class Shared:
         return cls(areas, close)
 
     @classmethod
-    def host(cls, team: Team, nbytes: int) -> Shared:
-        """Pinned host memory in one file of /dev/shm; every member writes its own area first, so it lies near it."""
+    def host(cls, team: Team, nbytes: int, word: bytes = bytes(4)) -> Shared:
+        """Pinned host memory in one file of /dev/shm, filled with a word of four bytes.
+
+        Every member writes its own area first, so that it lies near it.
+        """
         driver, rank = team.worker.driver, team.worker.rank
         page = mmap.PAGESIZE
         each = -(-nbytes // page) * page
@@ -206,7 +209,7 @@ class Shared:
         team.barrier()
         with path.open("r+b") as file:
             view = mmap.mmap(file.fileno(), each * team.size)
-        view[rank * each : (rank + 1) * each] = bytes(each)
+        view[rank * each : (rank + 1) * each] = word * (each // len(word))
         team.barrier()
         if rank == 0:
             path.unlink()

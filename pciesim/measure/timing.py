@@ -166,7 +166,7 @@ def _calls(team: Team, call: Callable[[], None], target: Seconds, most: int) -> 
     team.barrier()
     rough = host_clock(torch, lambda: [call() for _ in range(3)]) / 3
     slowest = team.worst([rough])[0]
-    return max(2, min(most, math.ceil(target / max(slowest, US))))
+    return min(most, max(2, math.ceil(target / max(slowest, US))))
 
 
 def _aligned(

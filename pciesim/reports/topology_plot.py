@@ -284,7 +284,7 @@ def _chips(places: Sequence[_Place], bottom: float) -> Iterator[str]:
         right = max(part.x + part.columns * _COLUMN / 2 for part in parts) - 4
         y = _y(parts[0], bottom)
         yield (
-            f'<rect x="{left:.1f}" y="{y - 9:.1f}" width="{right - left:.1f}" height="58" rx="9" fill="#f3fafc" '
+            f'<rect x="{left:.1f}" y="{y - 4:.1f}" width="{right - left:.1f}" height="53" rx="9" fill="#f3fafc" '
             'stroke="#1b7a8f" stroke-dasharray="5 4"/>'
         )
         yield _text((left + right) / 2, y + 63, f"chip {name}", size=10, fill="#1b7a8f")

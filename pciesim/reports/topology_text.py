@@ -166,6 +166,10 @@ def _pairs(fabric: Fabric, costs: RouteCosts, gap: int) -> Iterable[RenderableTy
             row.limit,
         )
     yield table
+    if not fabric.nccl.p2p or not all(row.peer for row in rows):
+        memory = fabric.memory_of(fabric.gpus[-1].name).name
+        up, down = fabric.route(fabric.gpus[0].name, memory), fabric.route(memory, fabric.gpus[-1].name)
+        yield Text(f"through host memory, as NCCL goes without P2P: L {costs.through_host(up, down) / US:.2f} us")
     yield Text("L: store until visible; R: dependent load; write, read, copy: GB/s of one flow alone", style="dim")
 
 

@@ -75,9 +75,7 @@ ACS_OFF: Final = Strategy(
     apply=lambda scenario, _: _acs(scenario, False),
     obstacle=_switched,
     turn_on=lambda _: (
-        Switch(
-            engine="box", note="setpci -s <bridge> ECAP_ACS+0x6.w=0000 on switch ports, or ACS off in the BIOS"
-        ),
+        Switch(engine="box", note="setpci -s <bridge> ECAP_ACS+0x6.w=0000 on switch ports, or ACS off in the BIOS"),
     ),
     number="same",
     size="off the uplinks",

@@ -54,9 +54,7 @@ def _move(scenario: Scenario, argument: str) -> Scenario:
     own = fabric.link(gpu.name, upstream(fabric, gpu.name))
     target = fabric.device(place)
     devices = [each if each.name != gpu.name else replace(each, numa=_numa(fabric, place)) for each in fabric.devices]
-    links = [
-        link for link in fabric.links if not (link.kind is LinkKind.PCIE and gpu.name in (link.source, link.target))
-    ]
+    links = _without_slots(fabric, {gpu.name})
     slot = place
     if target.kind is DeviceKind.ROOT_COMPLEX:
         slot = f"root_port_of_{gpu.name}"
@@ -82,7 +80,7 @@ def _add_switch(scenario: Scenario, argument: str) -> Scenario:
         Device(name=port, kind=DeviceKind.ROOT_PORT, numa=near.numa),
     ]
     slots = {gpu.name: fabric.link(gpu.name, upstream(fabric, gpu.name)) for gpu in gpus}
-    links = [link for link in fabric.links if not (link.kind is LinkKind.PCIE and names & {link.source, link.target})]
+    links = _without_slots(fabric, names)
     for gpu in gpus:
         links += _both(gpu.name, name, slots[gpu.name])
     uplink = slots[gpus[0].name]
@@ -91,6 +89,11 @@ def _add_switch(scenario: Scenario, argument: str) -> Scenario:
     return replace(
         scenario, fabric=rewired(fabric, devices=devices, links=links, name=f"{fabric.name}, switch {argument}")
     )
+
+
+def _without_slots(fabric: Fabric, gpus: set[str]) -> list[Link]:
+    """Every link but those between a card and its slot."""
+    return [link for link in fabric.links if not (link.kind is LinkKind.PCIE and gpus & {link.source, link.target})]
 
 
 def _both(one: str, other: str, like: Link) -> list[Link]:
@@ -154,7 +157,7 @@ ADD_SWITCH: Final = Strategy(
     name="add",
     argument="GPUs, as in 0.1.2.3",
     sentence="a PCIe switch joins these cards behind one uplink",
-    source="local-inference-lab/rtx6kpro hardware/ (store to peer 0.65-0.73 us on a switch, 1.06-1.12 across root ports)",
+    source="rtx6kpro hardware/ (store to peer 0.65-0.73 us on a switch, 1.06-1.12 across root ports)",
     apply=_add_switch,
     turn_on=lambda _: (Switch(engine="box", note="a Gen5 switch board (PEX89xxx, PM50xxx) and risers"),),
     number="same",

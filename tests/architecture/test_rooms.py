@@ -22,6 +22,7 @@ DOOR = {
     "cli",
     "commands",
     "refit",
+    "whatif",
     "api",
     "reports",
     "compare",

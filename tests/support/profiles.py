@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pciesim.profile import Evidence, Parameter, Profile
-from pciesim.units import GB, US
+from pciesim.units import US
 
 ROUND = {
     "latency.poll": 0.4 * US, "latency.endpoint": 0.1 * US, "latency.switch": 0.1 * US,
@@ -28,8 +28,8 @@ def round_profile(**changed: float) -> Profile:
         values |= {
             f"nccl.{transport}.base": base,
             f"nccl.{transport}.step": 0.2 * US,
-            f"nccl.{transport}.ll_channel": 100 * GB,
-            f"nccl.{transport}.simple_channel": 100 * GB,
+            f"nccl.{transport}.ll_channel": math.inf,  # the link is what binds
+            f"nccl.{transport}.simple_channel": math.inf,
         }
     values |= {name.replace("__", "."): value for name, value in changed.items()}
     return Profile(

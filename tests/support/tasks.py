@@ -16,13 +16,15 @@ BOXES = {
     "four through host memory": [[0, 1, 2, 3]],
     "two": [[0, 1]],
     "three": [[0, 1, 2]],
+    "three islands of two": [[0, 1], [2, 3], [4, 5]],
 }
+SWITCHED = {"two switches of four", "three islands of two"}
 
 
 def fabric_named(name: str) -> Fabric:
     return box(
         BOXES[name],
-        switched=name == "two switches of four",
+        switched=name in SWITCHED,
         sockets=[0, 1] if name == "eight on two sockets" else None,
         nccl=NcclEnvironment(p2p_level="PXB" if "host memory" in name else "SYS", graph_file=True),
         name=name,
@@ -35,6 +37,7 @@ def task(
     *,
     kind: CollectiveKind = CollectiveKind.ALL_REDUCE,
     profile: Profile | None = None,
+    loads: tuple[tuple[float, ...], ...] = (),
 ) -> Task:
     return Task(
         kind=kind,
@@ -43,4 +46,5 @@ def task(
         gpus=tuple(gpu.name for gpu in fabric.gpus),
         compute_capability=120,
         costs=BackendCosts.of(profile or round_profile()),
+        loads=loads,
     )

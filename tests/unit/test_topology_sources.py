@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -135,8 +136,8 @@ def test_bad_xml(xml: str, words: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.txt")), ids=lambda path: path.stem)
 def test_what_nccl_would_dump_describes_the_same_box(path: Path) -> None:
-    """Switches, CPUs, socket hops and rates of every pair survive (chips and host bridges have no place in the XML)."""
-    fabric = load_fabric(path)
+    """Switches, CPUs, socket hops and rates of every pair survive (chips and ACS have no place in the XML)."""
+    fabric = replace(load_fabric(path), acs_redirect=False)
     matrix, overlay = read_nccl_xml(write_nccl_xml(fabric), source="again.xml")
     again = assemble(matrix, overlay, name=fabric.name)
     chips = any(device.chip for device in fabric.devices)
@@ -216,6 +217,22 @@ def test_detection_joins_the_tools() -> None:
     assert "GPU2 has x8 of x16: large messages take twice as long" in said
     assert "GPU3 runs at Gen4, card and CPU can do Gen5" in said
     assert any(remark.startswith("the driver refuses peer-to-peer for 3 pairs (0-3, 1-3, 2-3)") for remark in said)
+
+
+def test_detection_knows_a_hidden_cpu_by_its_numbers() -> None:
+    """A virtual machine names its CPU 'Intel(R) Xeon(R) Processor'; family 6, model 207 is Emerald Rapids."""
+    answers = {
+        "nvidia-smi topo -m": "\tGPU0\tCPU Affinity\nGPU0\t X \t0-31\n",
+        "lscpu": "Vendor ID:    GenuineIntel\nModel name:   Intel(R) Xeon(R) Processor\nCPU family:   6\nModel:  207\n",
+    }
+
+    def run(command: Sequence[str]) -> str:
+        try:
+            return answers[" ".join(command)]
+        except KeyError:
+            raise InputError("is not there") from None
+
+    assert detect(run, nullcontext, name="here").overlay.host.cpu == "xeon_emr"
 
 
 def test_remarks_on_narrow_slots(tmp_path: Path) -> None:

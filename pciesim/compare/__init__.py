@@ -1,0 +1,1 @@
+"""What if: outcomes of many configurations, their differences, and what is best."""

@@ -1,0 +1,35 @@
+"""All-reduce with the number of channels forced, in a graph: what one channel carries.
+
+Rows as ``nccl_sizes``; ``setting`` is like ``ch4`` (protocol as NCCL chooses) or ``ch4_Ring_LL``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pciesim.measure.experiments.nccl_sizes import time_sizes
+from pciesim.measure.team import NcclGroup, Worker
+from pciesim.units import KIB, MIB
+
+__all__ = ["run"]
+
+CHANNELS: Final = (1, 2, 4, 8, 16)
+SIZES: Final = tuple(KIB * 4**power for power in range(9))  # 1 KiB to 64 MiB
+FORCED_SIZES: Final = (32 * KIB, MIB, 16 * MIB)
+
+
+def run(worker: Worker) -> None:
+    """Every number of channels, every world; on a full run also with the protocol forced."""
+    settings: list[tuple[str, dict[str, str]]] = [("", {})]
+    if worker.full:
+        settings += [
+            (f"_Ring_{protocol}", {"NCCL_ALGO": "Ring", "NCCL_PROTO": protocol}) for protocol in ("LL", "Simple")
+        ]
+    for team in worker.teams():
+        for suffix, variables in settings:
+            for channels in CHANNELS:
+                group = NcclGroup(team, variables, channels)
+                if team.member:
+                    time_sizes(worker, group, "all_reduce", FORCED_SIZES if suffix else SIZES, ("graph",),
+                               f"ch{channels}{suffix}")  # fmt: skip
+                group.close()
