@@ -158,7 +158,7 @@ def kernel_clock(gpu: GpuType, engine: EngineSpec, model: ModelSpec) -> KernelLi
     donors += [key for key in _DEFAULT_DONORS if key in measured and key not in donors]
     precision = next((layer.mlp.precision for layer in model.layers if isinstance(layer.mlp, Moe)), None)
     backends = Backends(
-        engine=engine.name,
+        engine=engine.kernel_rows,
         experts=engine.expert_backends.get(str(precision), "flashinfer_cutlass"),
         attention=engine.attention_backend,
     )

@@ -43,9 +43,16 @@ class CommandEntry:
 COMMANDS: Final = {
     "predict": CommandEntry(module="pciesim.commands.predict", help="What will this box do with this model?"),
     "compare": CommandEntry(module="pciesim.commands.compare", help="What would change, and is that certain?"),
+    "sweep": CommandEntry(module="pciesim.commands.sweep", help="A grid of configurations into a table."),
     "topo": CommandEntry(module="pciesim.commands.topo", help="Read, draw and check the wiring of a box.", group=True),
     "model": CommandEntry(module="pciesim.commands.model", help="Read and check model descriptions.", group=True),
     "flows": CommandEntry(module="pciesim.commands.flows", help="What do concurrent copies reach, and why no more?"),
+    "collective": CommandEntry(
+        module="pciesim.commands.collective", help="How long does a collective take, by size and algorithm?"
+    ),
+    "nccl": CommandEntry(
+        module="pciesim.commands.nccl", help="What NCCL chooses on this box, why, and how to mend it.", group=True
+    ),
     "calibrate": CommandEntry(
         module="pciesim.commands.calibrate", help="Fit profiles to runs, and show how right they are.", group=True
     ),

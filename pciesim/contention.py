@@ -58,8 +58,8 @@ COLLAPSED: Final[BytesPerSecond] = 2.7 * GB
 # GPUs on three boxes chose between trains and single packets: 0.61, 0.59, 0.59 of the one-way rate (single: 0.65).
 TRAIN: Final = 1 / 6
 _ROUNDS: Final = 240
-_SETTLED: Final = 1e-9  # relative
-_FULL: Final = 1e-6  # relative; a constraint this close to its capacity is what limits
+_SETTLED: Final = 2**-30  # relative: 1 in a billion
+_FULL: Final = 2**-20  # relative, 1 in a million; a constraint this close to its capacity is what limits
 _BUSIEST: Final = 0.999  # an output's load as the queue sees it while rates are still being found
 
 

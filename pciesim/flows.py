@@ -27,7 +27,7 @@ __all__ = [
 HOST: Final = "host"  # the memory nearest to the GPU at the other end
 VOLUME: Final[Bytes] = 256 * MB
 LOOP_ROUNDS: Final = 10
-_LEFT: Final = 1e-9  # relative; less than this of a volume is rounding
+_LEFT: Final = 2**-30  # relative; less than this of a volume is rounding
 
 
 class Operation(StrEnum):

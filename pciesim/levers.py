@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pciesim.errors import PciesimError
 from pciesim.evaluate.collective import CollectiveTimer, Timed
 from pciesim.fabric import Fabric
 from pciesim.kernels import KernelTime
+from pciesim.model import Precision
 from pciesim.prediction import Lever
 from pciesim.profile import Interval
 from pciesim.scenario import Scenario
 from pciesim.schedule import Category, Collective, CollectiveKind, Compute, Kernel, Schedule
+from pciesim.step import host_time, slowest
 from pciesim.uncertainty import Shift, combine, propagate
+from pciesim.units import Seconds
+from pciesim.workload import Parallelism
 
 __all__ = ["Costs", "find_levers"]
 
@@ -33,6 +37,11 @@ class Costs:
     counts: Mapping[Collective, int]
     reference: CollectiveTimer
     shifts: tuple[Shift, ...]
+    parallelism: Parallelism = field(default_factory=Parallelism)
+
+    def latency(self, timer: CollectiveTimer, op: Collective, algorithm: str) -> Seconds:
+        """One call on the slowest instance of its group."""
+        return slowest(timer, self.parallelism, op, algorithm).latency
 
     @property
     def all_reduces(self) -> list[Collective]:
@@ -60,8 +69,8 @@ def _saving(costs: Costs, algorithm: str, fabric: Fabric | None = None) -> Inter
         return sum(
             costs.counts[op]
             * (
-                timer.time(costs.timed[op].name, op.kind, op.nbytes).latency
-                - then.time(algorithm, op.kind, op.nbytes).latency
+                costs.latency(timer, op, costs.timed[op].name)
+                - costs.latency(then, op, algorithm if op.precision is Precision.BF16 else "nccl")
             )
             for op in costs.all_reduces
         )
@@ -74,15 +83,15 @@ def _other_all_reduce(costs: Costs) -> Iterable[Lever]:
         return
     options: list[tuple[float, str]] = []
     op = costs.all_reduces[0]
-    now = costs.reference.time(costs.timed[op].name, op.kind, op.nbytes)
+    now = slowest(costs.reference, costs.parallelism, op, costs.timed[op].name)
     for name in _ALTERNATIVES:
         try:
-            options.append((now.latency - costs.reference.time(name, op.kind, op.nbytes).latency, name))
+            options.append((now.latency - costs.latency(costs.reference, op, name), name))
         except PciesimError:
             continue  # cannot run on this box
     gain, name = max(options, default=(0.0, ""))
     if gain > 0:
-        then = costs.reference.time(name, op.kind, op.nbytes).lowered.program.traversals
+        then = slowest(costs.reference, costs.parallelism, op, name).lowered.program.traversals
         yield Lever(
             what=f"all-reduce: {now.lowered.program.traversals} -> {then} traversals a call",
             how=f"--allreduce {name}",
@@ -122,7 +131,7 @@ def _expert_kernel(costs: Costs) -> Iterable[Lever]:
 
 
 def _host(scenario: Scenario) -> Iterable[Lever]:
-    host = scenario.profile.parameter(scenario.engine.host_parameter)
+    host = host_time(scenario)
     if host.value:
         yield Lever(
             what="host time between steps",

@@ -10,15 +10,16 @@ from pciesim.fabric import Assumption
 from pciesim.levers import Costs, find_levers
 from pciesim.memory import check_memory
 from pciesim.model import Moe
-from pciesim.prediction import BusiestLink, CollectiveLine, KernelLine, Prediction, Request
+from pciesim.prediction import BusiestLink, CollectiveLine, KernelLine, OpLine, Prediction, Request
 from pciesim.profile import Interval
 from pciesim.scenario import Scenario
-from pciesim.schedule import Category, Collective, CollectiveKind, Compute, Kernel
-from pciesim.step import Step, algorithm_for, evaluate_step, timer_of
+from pciesim.schedule import Category, Collective, CollectiveKind, Compute, Host, Kernel
+from pciesim.step import Step, algorithm_for, evaluate_step, host_time, slowest, timer_of
 from pciesim.uncertainty import Effect, Shift, combine, propagate, rank, shifts_of
 from pciesim.units import Seconds, format_seconds
+from pciesim.workload import Phase
 
-__all__ = ["predict"]
+__all__ = ["op_lines", "predict"]
 
 
 def predict(scenario: Scenario, request: Request, timer: CollectiveTimer | None = None) -> Prediction:
@@ -31,26 +32,30 @@ def predict(scenario: Scenario, request: Request, timer: CollectiveTimer | None 
     memory = check_memory(scenario)
     step = evaluate_step(scenario, timer)
     reference, shifts = shifts_of(timer)
-    effects = _collective_effects(step, reference, shifts)
-    host = scenario.profile.parameter(scenario.engine.host_parameter)
+    effects = _collective_effects(step, scenario, reference, shifts)
+    host = host_time(scenario)
+    passes = sum(isinstance(op, Compute) and isinstance(op.kernel, Host) for op in step.schedule.ops)
     host_effect = Effect(
-        name=scenario.engine.host_parameter,
-        below=host.value - host.low,
-        above=host.high - host.value,
+        name=scenario.engine.host_parameter or "host",
+        below=passes * (host.value - host.low),
+        above=passes * (host.high - host.value),
         evidence=host.evidence,
     )
     kernel_effects = _kernel_effects(step)
     totals = [*_step_effects(step, effects), host_effect, *kernel_effects.values(), _gap_effect(step)]
     latency = combine(step.timeline.length, totals)
-    rows = scenario.workload.batch
-    per_user = Interval(value=1 / latency.value, low=1 / latency.high, high=1 / latency.low)
+    workload = scenario.workload
+    # A decode step gives every user one token; a prompt's time is that of all its tokens.
+    tokens = workload.new_tokens if workload.phase is Phase.PREFILL else 1
+    per_user = Interval(value=1 / latency.value, low=1 / latency.high, high=1 / latency.low).scaled(tokens)
     return Prediction(
         request=request,
         step_latency=latency,
         tokens_per_second_user=per_user,
-        tokens_per_second_total=per_user.scaled(rows * scenario.parallelism.dp),
+        tokens_per_second_total=per_user.scaled(workload.batch * scenario.parallelism.dp),
         breakdown=_breakdown(step, effects, kernel_effects, host_effect),
         collectives=_collective_lines(scenario, step, effects),
+        ops=op_lines(step),
         kernels=_kernel_lines(step),
         traversals_per_token=sum(
             timed.lowered.program.traversals * step.counts[op] for op, timed in step.timed.items()
@@ -65,6 +70,7 @@ def predict(scenario: Scenario, request: Request, timer: CollectiveTimer | None 
                 counts=step.counts,
                 reference=reference,
                 shifts=shifts,
+                parallelism=scenario.parallelism,
             ),
         ),
         memory=memory,
@@ -77,12 +83,12 @@ def predict(scenario: Scenario, request: Request, timer: CollectiveTimer | None 
 
 
 def _collective_effects(
-    step: Step, reference: CollectiveTimer, shifts: tuple[Shift, ...]
+    step: Step, scenario: Scenario, reference: CollectiveTimer, shifts: tuple[Shift, ...]
 ) -> dict[Collective, list[Effect]]:
     """The effect of every uncertain parameter on one call of every distinct collective, by the closed form."""
 
     def latency_of(op: Collective) -> Callable[[CollectiveTimer], Seconds]:
-        return lambda timer: timer.time(step.timed[op].name, op.kind, op.nbytes).latency
+        return lambda timer: slowest(timer, scenario.parallelism, op, step.timed[op].name).latency
 
     return {op: propagate(reference, shifts, latency_of(op)) for op in step.timed}
 
@@ -155,7 +161,7 @@ def _breakdown(
 ) -> tuple[tuple[str, Interval], ...]:
     own: dict[Category, list[Effect]] = {category: [effect] for category, effect in kernels.items()}
     own[Category.HOST] = [host]
-    for category in (Category.ALL_REDUCE, Category.LOGITS_GATHER):
+    for category in {op.category for op in step.timed}:
         own[category] = _step_effects(step, {op: each for op, each in effects.items() if op.category is category})
     parts: dict[Category, Seconds] = defaultdict(float, step.timeline.by_category(step.schedule))
     for category, count in _gaps(step).items():  # gaps are a cost of their own, wherever they fall
@@ -168,9 +174,9 @@ def _breakdown(
 def _collective_lines(
     scenario: Scenario, step: Step, effects: dict[Collective, list[Effect]]
 ) -> tuple[CollectiveLine, ...]:
-    merged: dict[tuple[CollectiveKind, int], tuple[Collective, int]] = {}
+    merged: dict[tuple[object, ...], tuple[Collective, int]] = {}
     for op in step.timed:
-        key = (op.kind, op.nbytes)
+        key = (op.kind, op.nbytes, op.group, step.timed[op].name, step.timed[op].latency)
         count = step.counts[op] + (merged[key][1] if key in merged else 0)
         merged[key] = (op, count)
     lines = []
@@ -216,6 +222,32 @@ def _kernel_lines(step: Step) -> tuple[KernelLine, ...]:
     )
 
 
+def op_lines(step: Step) -> tuple[OpLine, ...]:
+    """Every op of the step in issue order, with where its time comes from."""
+    lines: list[OpLine] = []
+    for op, span in zip(step.schedule.ops, step.timeline.spans, strict=True):
+        if isinstance(op, Collective):
+            lowered = step.timed[op].lowered
+            lines.append(
+                OpLine(
+                    name=op.name, category=op.category, kind=op.kind, nbytes=op.nbytes, flop=0.0, ranks=op.ranks,
+                    group=op.group, stage=op.stage, stream=op.stream, start=span.start, duration=span.end - span.start,
+                    source=f"{lowered.algorithm} {lowered.protocol}".strip(), detail=lowered.transport,
+                )
+            )  # fmt: skip
+            continue
+        time = step.kernels.get(op.kernel)
+        lines.append(
+            OpLine(
+                name=op.name, category=op.category, kind=type(op.kernel).__name__, nbytes=op.nbytes, flop=op.flop,
+                ranks=1, group="", stage=op.stage, stream=op.stream, start=span.start,
+                duration=span.end - span.start, source=time.source if time else "profile",
+                detail=time.detail if time else "",
+            )
+        )  # fmt: skip
+    return tuple(lines)
+
+
 def _busiest_link(scenario: Scenario, step: Step) -> BusiestLink | None:
     carried: Counter[int] = Counter()
     for op, timed in step.timed.items():
@@ -234,7 +266,7 @@ def _busiest_link(scenario: Scenario, step: Step) -> BusiestLink | None:
 
 def _assumptions(scenario: Scenario) -> tuple[Assumption, ...]:
     """What the calculation took for granted beyond the topology's own assumptions."""
-    host = scenario.profile.value(scenario.engine.host_parameter)
+    host = host_time(scenario).value
     found = [
         Assumption(
             text=f"{scenario.engine.title} keeps the GPUs waiting {format_seconds(host)} between steps",

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 from pciesim.fabric import Assumption
 from pciesim.profile import Interval
-from pciesim.units import Bytes, Seconds
+from pciesim.units import Bytes, Flop, Seconds
 
-__all__ = ["BusiestLink", "CollectiveLine", "KernelLine", "Lever", "MemoryUse", "Prediction", "Request", "Sensitivity"]
+__all__ = [
+    "BusiestLink", "CollectiveLine", "KernelLine", "Lever", "MemoryUse", "OpLine", "Prediction", "Request",
+    "Sensitivity",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,13 @@ class Request:
     profile: str
     evaluator: str
     choice: str = ""  # how the GPUs were chosen, where they are fewer than the file's
+    phase: str = "decode"
+    prompt: int = 0  # prompt tokens a sequence, where the phase is prefill
+    chunk: int = 0  # prompt tokens of one pass
+    ep: int = 1
+    dp: int = 1
+    pp: int = 1
+    attention_dp: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +77,29 @@ class KernelLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpLine:
+    """One op of the step as issued. ``kind`` is a collective's operation or the sort of kernel.
+
+    ``duration`` of a kernel includes the gap after it. ``source`` is a kernel's (see :class:`KernelLine`) or a
+    collective's algorithm and protocol.
+    """
+
+    name: str
+    category: str
+    kind: str
+    nbytes: Bytes
+    flop: Flop
+    ranks: int
+    group: str
+    stage: int
+    stream: int
+    start: Seconds
+    duration: Seconds
+    source: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BusiestLink:
     """The link that carries most in a step. ``busy`` is the share of the step it would need at full rate."""
 
@@ -87,12 +120,27 @@ class Lever:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """Bytes on the fullest GPU of the group, and what is left for more context or sequences."""
+    """Bytes on the fullest GPU of the group, and what is left for more context or sequences.
+
+    ``activations``, ``buffers`` (of communication) and ``graphs`` (with the driver's context) are estimates.
+    ``most_context`` is how long each sequence of this batch could grow, ``most_sequences`` how many of this context
+    would fit (0: not calculated, or no limit).
+    """
 
     weights: Bytes
     kv_cache: Bytes
     state: Bytes
     capacity: Bytes
+    activations: Bytes = 0.0
+    buffers: Bytes = 0.0
+    graphs: Bytes = 0.0
+    most_context: int = 0
+    most_sequences: int = 0
+
+    @property
+    def used(self) -> Bytes:
+        """All of it."""
+        return self.weights + self.kv_cache + self.state + self.activations + self.buffers + self.graphs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,3 +170,4 @@ class Prediction:
     sensitivities: tuple[Sensitivity, ...]
     assumptions: tuple[Assumption, ...]
     warnings: tuple[str, ...] = ()
+    ops: tuple[OpLine, ...] = ()

@@ -1,18 +1,40 @@
-"""A step, scheduled and timed: kernels once per distinct shape, collectives once per distinct (kind, bytes)."""
+"""A step, scheduled and timed: kernels once per distinct shape, collectives once per distinct (kind, bytes, group)."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import combinations
 
 from pciesim.evaluate.collective import CollectiveTimer, Timed
 from pciesim.evaluate.timeline import Timeline, chain_schedule, run_schedule
 from pciesim.kernels import KernelTime
+from pciesim.model import Precision
+from pciesim.profile import Evidence, Parameter
 from pciesim.scenario import Scenario
-from pciesim.schedule import Collective, CollectiveKind, Host, Kernel, Schedule, build
+from pciesim.schedule import (
+    Box,
+    Collective,
+    CollectiveKind,
+    Decision,
+    Host,
+    Kernel,
+    Pass,
+    Schedule,
+    build,
+    members,
+    prompt,
+)
 from pciesim.units import Seconds
+from pciesim.workload import Parallelism, Phase
 
-__all__ = ["Step", "algorithm_for", "evaluate_step", "schedule_of", "timer_of"]
+__all__ = [
+    "Step", "algorithm_for", "box_of", "decision_for", "evaluate_step", "host_time", "passes_of", "schedule_of",
+    "slowest", "timer_of",
+]  # fmt: skip
+
+_MULTICAST = (90, 100, 103)  # GPUs whose NVLink switches multicast; boxes of them are taken to have switches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,23 +63,82 @@ def timer_of(scenario: Scenario, evaluator: str) -> CollectiveTimer:
     )
 
 
-def algorithm_for(scenario: Scenario, op: Collective) -> tuple[str, str]:
-    """The algorithm that serves a collective, and why: by name, or by the engine's dispatch rule."""
-    if op.kind is not CollectiveKind.ALL_REDUCE:
-        return "nccl", "only NCCL serves it"
-    if scenario.allreduce != "auto":
-        return scenario.allreduce, "asked for by name"
-    routes = [scenario.fabric.route(scenario.gpus[0], other) for other in scenario.gpus[1:]]
+def box_of(scenario: Scenario, gpus: Iterable[str]) -> Box:
+    """What an engine finds out about the GPUs of a group."""
     nccl = scenario.fabric.nccl
-    rule = scenario.engine.rule(
-        world=op.ranks, nbytes=op.nbytes, p2p=nccl.p2p, nvlink=nccl.p2p and all(route.nvlink for route in routes)
+    pairs = list(combinations(gpus, 2))
+    nvlink = nccl.p2p and bool(pairs) and all(scenario.fabric.route(one, other).nvlink for one, other in pairs)
+    return Box(
+        capability=scenario.gpu.compute_capability,
+        p2p=nccl.p2p,
+        nvlink=nvlink,
+        multicast=nvlink and scenario.gpu.compute_capability in _MULTICAST,
     )
-    return rule.algorithm, f"{scenario.engine.title}: {rule.why}"
+
+
+def decision_for(scenario: Scenario, op: Collective) -> Decision:
+    """What the engine would do by itself: the backend that serves, and why each earlier one does not."""
+    group = members(scenario.parallelism, op.group, op.stage)[0]
+    return scenario.engine.decide(op, box_of(scenario, [scenario.gpus[rank] for rank in group]))
+
+
+def algorithm_for(scenario: Scenario, op: Collective) -> tuple[str, str]:
+    """The algorithm that serves a collective, and why: by name, or by the engine's dispatch."""
+    if op.kind is CollectiveKind.ALL_REDUCE and scenario.allreduce != "auto":
+        if op.precision is Precision.BF16:
+            return scenario.allreduce, "asked for by name"
+        return "nccl", f"{op.precision} sums are served by NCCL whatever is asked for"
+    decision = decision_for(scenario, op)
+    if len([each for each, _ in decision.refused if op.kind in each.kinds]) == 0:
+        return decision.backend.algorithm, f"only {decision.backend.name} serves it"
+    return decision.backend.algorithm, f"{scenario.engine.title}: {_reason(decision, op)}"
+
+
+def _reason(decision: Decision, op: Collective) -> str:
+    """Why this backend: its own words, and for the last resort what the engine's default was refused for."""
+    defaults = [why for backend, why in decision.refused if "custom" in backend.name and op.kind in backend.kinds]
+    if decision.backend.algorithm != "nccl" or not defaults:
+        return decision.reason
+    return f"custom all-reduce is refused ({defaults[0]}), so {decision.backend.name} serves"
+
+
+def slowest(timer: CollectiveTimer, parallelism: Parallelism, op: Collective, algorithm: str) -> Timed:
+    """The collective on the instance of its group that takes longest; instances run at the same time."""
+    gpus = timer.gpus
+    instances = members(parallelism, op.group, op.stage)
+    if len(instances) == 1 and len(instances[0]) == len(gpus):
+        return timer.time(algorithm, op.kind, op.nbytes)
+    found = [
+        timer.among(tuple(gpus[rank] for rank in group)).time(algorithm, op.kind, op.nbytes) for group in instances
+    ]
+    return max(found, key=lambda timed: timed.latency)
+
+
+def host_time(scenario: Scenario) -> Parameter:
+    """The time between steps in which the host keeps the GPUs waiting; zero for an engine that has no host in it."""
+    if not scenario.engine.host_parameter:
+        return Parameter(
+            value=0.0, low=0.0, high=0.0, evidence=Evidence.ASSUMED, source="a graph replayed back to back"
+        )
+    return scenario.profile.parameter(scenario.engine.host_parameter)
+
+
+def passes_of(scenario: Scenario) -> tuple[Pass, ...]:
+    """The passes of one answer: a decode step, or the chunks of a prompt."""
+    workload = scenario.workload
+    if workload.phase is Phase.PREFILL:
+        return prompt(
+            scenario.model, scenario.parallelism, scenario.engine, tokens=workload.new_tokens, batch=workload.batch,
+            chunk=workload.chunk or None, context=workload.context,
+        )  # fmt: skip
+    schedule = build(scenario.model, workload, scenario.parallelism, scenario.engine)
+    return (Pass(name="decode", schedule=schedule),)
 
 
 def schedule_of(scenario: Scenario) -> Schedule:
-    """The ops of a step: what the engine would issue, after the scenario's transforms."""
-    return scenario.transformed(build(scenario.model, scenario.workload, scenario.parallelism, scenario.engine))
+    """The ops of a step, or of a prompt: what the engine would issue, after the scenario's transforms."""
+    passes = [each.schedule for each in passes_of(scenario) for _ in range(each.count)]
+    return scenario.transformed(Schedule.joined(passes))
 
 
 def evaluate_step(scenario: Scenario, timer: CollectiveTimer, schedule: Schedule | None = None) -> Step:
@@ -69,12 +150,12 @@ def evaluate_step(scenario: Scenario, timer: CollectiveTimer, schedule: Schedule
     kernels: dict[Kernel, KernelTime] = {}
     timed: dict[Collective, Timed] = {}
     durations: list[Seconds] = []
-    host = scenario.profile.value(scenario.engine.host_parameter)
+    host = host_time(scenario).value
     gap = scenario.clock.gap()
     for op in schedule.ops:
         if isinstance(op, Collective):
             if op not in timed:
-                timed[op] = timer.time(algorithm_for(scenario, op)[0], op.kind, op.nbytes)
+                timed[op] = slowest(timer, scenario.parallelism, op, algorithm_for(scenario, op)[0])
             durations.append(timed[op].latency)
         elif isinstance(op.kernel, Host):
             durations.append(host)

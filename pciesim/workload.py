@@ -21,13 +21,16 @@ class Workload:
 
     ``batch`` is the number of sequences per replica, ``context`` the tokens already in the KV cache of each, and
     ``new_tokens`` the tokens each sequence adds in this pass (1 in plain decode, the drafts + 1 in a verify pass, the
-    chunk in prefill).
+    chunk in prefill). ``alike`` is the share of a token's routed experts that it has in common with the token before it
+    in the same pass and sequence; ``chunk`` the largest number of prompt tokens of a pass (0: the engine's default).
     """
 
     phase: Phase = Phase.DECODE
     batch: int = 1
     context: int = 1024
     new_tokens: int = 1
+    alike: float = 0.0
+    chunk: int = 0
 
     @property
     def tokens(self) -> int:

@@ -66,7 +66,8 @@ def lower_push(task: Task, *, name: str = "hierarchical") -> Lowered:
 
 def _exchange(steps: Steps, islands: Islands, sums: list[int], shard: float) -> list[int]:
     """Counterparts sum their shards; returns by rank the step after which ``total`` holds all."""
-    m, phase, share = len(islands), steps.task.costs.phase, steps.task.costs.push.share
+    m, phase = len(islands), steps.task.costs.phase
+    share = steps.task.costs.push.share if m > 2 else 1.0  # one counterpart: one stream
     columns = [[island[place] for island in islands] for place in range(len(islands[0]))]
     if m <= _DIRECT or m & (m - 1):
         waits = {rank: [sums[rank]] for rank in steps.ranks}

@@ -68,8 +68,8 @@ def compare(
     ] = False,
 ) -> None:
     """Compare configurations: step, rates, traversals, gain with interval, and why."""
-    from pciesim.whatif import compare as compare_configurations
-    from pciesim.whatif import parse_vary
+    from pciesim.whatif.comparing import compare as compare_configurations
+    from pciesim.whatif.loading import parse_vary
 
     comparisons = compare_configurations(
         topo=topo,

@@ -17,6 +17,7 @@ __all__ = ["SCHEMAS", "app", "schema_text"]
 SCHEMAS: Final = {
     "prediction": "prediction.schema.json",
     "flows": "flows.schema.json",
+    "collective": "collective.schema.json",
     "topology": "pciesim.formats.topology_overlay:OverlayDocument",
     "model": "pciesim.formats.model_yaml:ModelDocument",
     "profile": "pciesim.formats.profile_yaml:ProfileDocument",

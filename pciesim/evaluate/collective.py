@@ -59,6 +59,7 @@ class CollectiveTimer:
     _memo: dict[tuple[str, CollectiveKind, int], Timed] = field(
         init=False, compare=False, repr=False, default_factory=dict
     )
+    _groups: dict[tuple[str, ...], CollectiveTimer] = field(init=False, compare=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.evaluator not in EVALUATORS:
@@ -87,6 +88,14 @@ class CollectiveTimer:
                 name=algorithm, lowered=lowered, latency=EVALUATORS[self.evaluator](lowered.program)
             )
         return self._memo[key]
+
+    def among(self, gpus: tuple[str, ...]) -> CollectiveTimer:
+        """A timer of another group on the same fabric; it is kept, so that its memo is too."""
+        if gpus == self.gpus:
+            return self
+        if gpus not in self._groups:
+            self._groups[gpus] = replace(self, gpus=gpus)
+        return self._groups[gpus]
 
     def under(self, profile: Profile) -> CollectiveTimer:
         """A timer of the same group by the closed form under another profile, kept with this one."""

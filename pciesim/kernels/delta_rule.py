@@ -9,7 +9,7 @@ from pciesim.kernels.roofline import achieved_bandwidth, datasheet_floor, roofli
 from pciesim.kernels.tables import Curve, CurveTable, Donor, log_between
 from pciesim.kernels.times import KernelSource, KernelTime, Spread
 from pciesim.kernels.work import work
-from pciesim.schedule import DeltaRule
+from pciesim.schedule import DeltaRule, Rule
 from pciesim.units import Bytes, Seconds
 
 __all__ = ["delta_rule_time"]
@@ -31,6 +31,14 @@ def delta_rule_time(kernel: DeltaRule, donor: Donor) -> KernelTime:
     state after every token, so its recurrent kernel moves (1 + tokens) / 2 times a decode step's bytes and is looked up
     as that many times the batch; copying the accepted state back is not in it.
     """
+    if kernel.rule is not Rule.GATED_DELTA:
+        other = delta_rule_time(replace(kernel, rule=Rule.GATED_DELTA), donor)
+        if other.source is KernelSource.ROOFLINE:
+            return other
+        return KernelTime.around(
+            other.value, BORROWED, source=KernelSource.BORROWED, floor=other.floor,
+            detail=f"gated delta rule rows for {kernel.rule.value.replace('_', ' ')}: {other.detail}",
+        )  # fmt: skip
     prompt = kernel.new_tokens > _VERIFY_TOKENS
     names = ("conv_prefill", "chunk_prefill") if prompt else ("conv_decode", "recurrent_decode")
     conv, recurrent = (donor.tables.table(f"delta_rule/{name}") for name in names)

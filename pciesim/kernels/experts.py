@@ -13,6 +13,7 @@ from pciesim.kernels.tables import Curve, CurveTable, Donor
 from pciesim.kernels.times import KernelSource, KernelTime, Spread
 from pciesim.kernels.work import work
 from pciesim.model import Precision
+from pciesim.routing import independent_tokens
 from pciesim.schedule import RoutedExperts
 from pciesim.units import Seconds, format_seconds
 
@@ -50,26 +51,32 @@ class _Candidate:
 def experts_time(kernel: RoutedExperts, donor: Donor, backends: Backends) -> KernelTime:
     """Time of one layer's routed experts on the GPU the tables were measured on."""
     precision = kernel.precision.value
-    for candidate in _candidates(donor, precision, backends):
+    if kernel.alike:  # tokens that share experts hit as many as fewer independent ones
+        alone = independent_tokens(kernel.tokens, kernel.group, kernel.alike)
+        kernel = replace(kernel, tokens=max(1, round(alone)), group=1, alike=0.0)
+    for candidate in _candidates(donor, precision, backends, gated=kernel.gated):
         if (found := _same_shape(kernel, candidate, donor, backends)) is not None:
             return found
-    for stored in (precision, *_STANDS_IN.get(precision, ())):
-        for candidate in _candidates(donor, stored, backends):
-            if (found := _nearest_shape(kernel, Precision(stored), candidate, donor, backends)) is not None:
-                return found
+    # Experts of two matrices where only gated ones were measured: those rows, scaled by their three matrices.
+    for gated in dict.fromkeys((kernel.gated, True)):
+        for stored in (precision, *_STANDS_IN.get(precision, ())):
+            for candidate in _candidates(donor, stored, backends, gated=gated):
+                if (found := _nearest_shape(kernel, Precision(stored), candidate, donor, backends)) is not None:
+                    return found
     return roofline_time(work(kernel, backends.routing), donor.gpu, donor.constants, what="no routed-expert rows")
 
 
-def _candidates(donor: Donor, precision: str, backends: Backends) -> list[_Candidate]:
+def _candidates(donor: Donor, precision: str, backends: Backends, *, gated: bool) -> list[_Candidate]:
     found = []
     for name in donor.tables.names:
         folder, _, stem = name.partition("/")
         if folder != "moe":
             continue
         engine, backend, stored = stem.split("__")
-        if stored != precision or "nongated" in backend:
+        if stored != precision or ("nongated" in backend) is gated:
             continue
-        same_family = backend == backends.experts or {backend, backends.experts} <= _CUTLASS
+        family = backend.removesuffix("_nongated")
+        same_family = family == backends.experts or {family, backends.experts} <= _CUTLASS
         exact = engine == backends.engine and backend == backends.experts
         rank = 0 if exact else 1 if same_family else 2
         found.append(_Candidate(table=name, engine=engine, backend=backend, rank=rank))
@@ -130,7 +137,7 @@ def _nearest_shape(
     if table is None:
         return None
     best: tuple[float, RoutedExperts, Curve] | None = None
-    for shape in _shapes(table, kernel, backends.routing):
+    for shape in _shapes(table, kernel, backends.routing, gated="nongated" not in candidate.backend):
         distance = _distance(kernel, shape)
         if best is not None and distance >= best[0]:
             continue
@@ -162,13 +169,13 @@ def _nearest_shape(
     )  # fmt: skip
 
 
-def _shapes(table: CurveTable, kernel: RoutedExperts, routing: str) -> Iterator[RoutedExperts]:
+def _shapes(table: CurveTable, kernel: RoutedExperts, routing: str, *, gated: bool) -> Iterator[RoutedExperts]:
     for key in table.lines:
-        if key[6] != routing or key[2] == "22":
+        if key[6] != routing or (gated and key[2] == "22"):
             continue  # 22 of 512 is Nemotron's: two matrices an expert, not three
         hidden, intermediate, top_k, experts, tp, ep = map(int, key[:6])
         yield replace(
-            kernel, hidden=hidden, intermediate=intermediate, top_k=top_k, experts=experts, tp=tp, ep=ep
+            kernel, hidden=hidden, intermediate=intermediate, top_k=top_k, experts=experts, tp=tp, ep=ep, gated=gated
         )  # fmt: skip
 
 

@@ -13,12 +13,12 @@ from pciesim.kernels.backends import Backends
 from pciesim.kernels.delta_rule import delta_rule_time
 from pciesim.kernels.experts import experts_time
 from pciesim.kernels.gemm import gemm_time
-from pciesim.kernels.roofline import datasheet_floor, roof, scaled_time
+from pciesim.kernels.roofline import datasheet_floor, roof, roofline_time, scaled_time
 from pciesim.kernels.small import small_time
 from pciesim.kernels.tables import Donor
 from pciesim.kernels.times import KernelSource, KernelTime, Spread
 from pciesim.kernels.work import work
-from pciesim.schedule import DecodeAttention, DeltaRule, Elementwise, Gemm, Host, Kernel, RoutedExperts
+from pciesim.schedule import DecodeAttention, DeltaRule, Elementwise, Gemm, Host, Kernel, RoutedExperts, SparseIndex
 
 __all__ = ["KernelLibrary"]
 
@@ -101,6 +101,14 @@ def _on_donor(kernel: Kernel, donor: Donor, backends: Backends) -> KernelTime:
             return experts_time(kernel, donor, backends)
         case DecodeAttention():
             return attention_time(kernel, donor, backends)
+        case SparseIndex():
+            return roofline_time(
+                work(kernel),
+                donor.gpu,
+                donor.constants,
+                what="scores and choice of a sparse indexer, two kernels, no rows",
+                least=2 * donor.constants.launch,
+            )
         case DeltaRule():
             return delta_rule_time(kernel, donor)
         case Elementwise():

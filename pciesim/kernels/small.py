@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pciesim.kernels.constants import SmallKernel
-from pciesim.kernels.tables import Donor
+from pciesim.kernels.tables import Donor, log_between
 from pciesim.kernels.times import KernelSource, KernelTime, Spread
 from pciesim.schedule import Elementwise
 from pciesim.units import format_seconds
@@ -40,20 +40,34 @@ def small_time(kernel: Elementwise, donor: Donor) -> KernelTime:
 
 
 def _from_rows(kernel: Elementwise, donor: Donor) -> KernelTime | None:
-    """The rows of a kind whose latency was measured, at the usual width: the descriptor has bytes, not a shape."""
+    """The rows of a kind whose latency was measured, as a power law between the measured widths around the kernel's.
+
+    Beyond them the nearest width, with as many rows as move the same bytes.
+    """
     per_element = _BYTES_PER_ELEMENT.get(kernel.kind)
     table = donor.tables.table("small/pytorch")
     if per_element is None or table is None:
         return None
-    curve = table.curve(kernel.kind, _USUAL_WIDTH)
-    if curve is None:
+    widths = sorted(int(key[1]) for key in table.lines if key[0] == kernel.kind)
+    if not widths:
         return None
-    rows = max(1.0, kernel.nbytes / (per_element * _USUAL_WIDTH))
-    inside = curve.covers(rows)
-    value = curve.at(rows) * max(1.0, rows / curve.points[-1])
+    wanted = kernel.width or _USUAL_WIDTH
+    below = max((each for each in widths if each <= wanted), default=widths[0])
+    above = min((each for each in widths if each >= wanted), default=widths[-1])
+    ends: list[tuple[float, bool]] = []
+    for width in (below, above):
+        at = wanted if widths[0] <= wanted <= widths[-1] else width
+        rows = max(1.0, kernel.nbytes / (per_element * at))
+        curve = table.curve(kernel.kind, width)
+        if curve is None:
+            return None
+        ends.append((curve.at(rows) * max(1.0, rows / curve.points[-1]), curve.covers(rows)))
+    inside = all(covered for _, covered in ends) and widths[0] <= wanted <= widths[-1]
+    value = log_between(min(max(wanted, below), above), below, ends[0][0], above, ends[1][0])
+    at_width = f"{below}" if below == above else f"{below} to {above}"
     return KernelTime.around(
         value, ROWS, source=KernelSource.INTERPOLATED if inside else KernelSource.ROOFLINE,
-        detail=f"{table.name}, PyTorch kernel at width {_USUAL_WIDTH}", floor=0.0,
+        detail=f"{table.name}, PyTorch kernel at width {at_width}", floor=0.0,
     )  # fmt: skip
 
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from pciesim.model import Precision
-from pciesim.schedule import DecodeAttention, DeltaRule, Elementwise, Gemm, Host, Kernel, RoutedExperts
+from pciesim.routing import distinct_experts as hit_by_chance
+from pciesim.routing import fullest_rank, independent_tokens
+from pciesim.schedule import DecodeAttention, DeltaRule, Elementwise, Gemm, Host, Kernel, RoutedExperts, SparseIndex
 from pciesim.units import Bytes, Flop
 
 __all__ = ["Work", "distinct_experts", "work"]
@@ -32,11 +34,11 @@ class Work:
     weights: Bytes
 
 
-def distinct_experts(*, tokens: int, experts: int, top_k: int, routing: str) -> float:
+def distinct_experts(*, tokens: float, experts: int, top_k: int, routing: str) -> float:
     """Experts hit by at least one token: min(E, k T) balanced; E (1 - (1 - k/E)^T) independent, fewer when skewed."""
     if routing == "balanced":
         return float(min(experts, tokens * top_k))
-    uniform = experts * (1.0 - (1.0 - top_k / experts) ** tokens)
+    uniform = hit_by_chance(tokens=tokens, experts=experts, top_k=top_k)
     skew = SKEW.get(routing, 1.0)
     # Few tokens cannot collide much: the skew sets in between a quarter and all of the experts asked for.
     onset = min(1.0, max(0.0, (tokens * top_k / experts - 0.25) / 0.75))
@@ -52,6 +54,8 @@ def work(kernel: Kernel, routing: str = "uniform") -> Work:
             return _experts(kernel, routing)
         case DecodeAttention():
             return _attention(kernel)
+        case SparseIndex():
+            return _sparse_index(kernel)
         case DeltaRule():
             return _delta_rule(kernel)
         case Elementwise():
@@ -72,15 +76,25 @@ def _gemm(kernel: Gemm) -> Work:
 
 
 def _experts(kernel: RoutedExperts, routing: str) -> Work:
-    hit = distinct_experts(tokens=kernel.tokens, experts=kernel.experts, top_k=kernel.top_k, routing=routing)
-    width = kernel.intermediate / kernel.tp
-    weights = hit / kernel.ep * 3 * kernel.hidden * width * kernel.precision.bytes_per_parameter
+    tokens = independent_tokens(kernel.tokens, kernel.group, kernel.alike)
+    hit = distinct_experts(tokens=tokens, experts=kernel.experts, top_k=kernel.top_k, routing=routing)
     rows = kernel.tokens * kernel.top_k / kernel.ep
+    if kernel.ep > 1 and routing != "balanced":  # every rank waits for the fullest
+        fullest, load = fullest_rank(
+            tokens=kernel.tokens, experts=kernel.experts, top_k=kernel.top_k, ranks=kernel.ep,
+            group=kernel.group, alike=kernel.alike,
+        )  # fmt: skip
+        uniform = hit_by_chance(tokens=tokens, experts=kernel.experts, top_k=kernel.top_k)
+        hit *= fullest * kernel.ep / uniform
+        rows = load
+    width = kernel.intermediate / kernel.tp
+    matrices = 3 if kernel.gated else 2
+    weights = hit / kernel.ep * matrices * kernel.hidden * width * kernel.precision.bytes_per_parameter
     # Tokens in, permuted rows written and read, two intermediates written and read, rows summed, tokens out.
-    activations = 2 * kernel.tokens * kernel.hidden + rows * (4 * kernel.hidden + 6 * width)
+    activations = 2 * kernel.tokens * kernel.hidden + rows * (4 * kernel.hidden + 2 * matrices * width)
     return Work(
         nbytes=weights + activations * ACTIVATION,
-        flop=2.0 * rows * 3 * kernel.hidden * width,
+        flop=2.0 * rows * matrices * kernel.hidden * width,
         precision=kernel.precision.value,
         weights=weights,
     )
@@ -88,18 +102,39 @@ def _experts(kernel: RoutedExperts, routing: str) -> Work:
 
 def _attention(kernel: DecodeAttention) -> Work:
     keys = min(kernel.context, kernel.window) if kernel.window else kernel.context
-    cache = 2.0 * kernel.batch * keys * kernel.kv_heads * kernel.head_dim * kernel.kv_precision.bytes_per_parameter
-    queries = kernel.batch * kernel.new_tokens * kernel.heads * kernel.head_dim
+    values = kernel.value_dim or kernel.head_dim
+    columns = kernel.head_dim + (0 if kernel.latent else values)  # latent values are a part of the keys
+    cache = float(kernel.batch * keys * kernel.kv_heads * columns) * kernel.kv_precision.bytes_per_parameter
+    queries = kernel.batch * kernel.new_tokens * kernel.heads
     return Work(
-        nbytes=cache + 2 * queries * ACTIVATION,
-        flop=4.0 * queries * keys,
+        nbytes=cache + queries * (kernel.head_dim + values) * ACTIVATION,
+        flop=2.0 * queries * (kernel.head_dim + values) * keys,
         precision="bf16",
         weights=cache,
     )
 
 
+def _sparse_index(kernel: SparseIndex) -> Work:
+    row = kernel.head_dim * Precision.FP8.bytes_per_parameter + Precision.FP32.bytes_per_parameter
+    cache = kernel.batch * kernel.context * row
+    queries = kernel.batch * kernel.new_tokens
+    scores = queries * kernel.context * Precision.FP32.bytes_per_parameter  # written, then read to choose
+    return Work(
+        nbytes=cache + 2 * scores,
+        flop=2.0 * queries * kernel.context * kernel.heads * kernel.head_dim,
+        precision="fp8",
+        weights=cache,
+    )
+
+
 def _delta_rule(kernel: DeltaRule) -> Work:
-    state = kernel.batch * kernel.value_heads * kernel.key_dim * kernel.value_dim * Precision.FP32.bytes_per_parameter
+    state = (
+        kernel.batch
+        * kernel.value_heads
+        * kernel.key_dim
+        * kernel.value_dim
+        * kernel.state_precision.bytes_per_parameter
+    )
     channels = 2 * kernel.key_heads * kernel.key_dim + kernel.value_heads * kernel.value_dim
     conv = kernel.batch * channels * (kernel.conv_kernel - 1) * ACTIVATION
     tokens = kernel.batch * kernel.new_tokens

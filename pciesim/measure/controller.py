@@ -6,6 +6,7 @@ remaining experiments run in new processes. What is finished is not run again wh
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -27,7 +28,7 @@ from pciesim.units import Seconds
 
 __all__ = ["Crew", "measure", "start_crew"]
 
-START: Final[Seconds] = 90.0  # a cold import of PyTorch, contexts on eight GPUs
+START: Final[Seconds] = 150.0  # a cold import of PyTorch, contexts on eight GPUs
 POLL: Final[Seconds] = 0.2
 ROOT: Final = Path(__file__).resolve().parents[2]  # where the package lies, for the workers' PYTHONPATH
 FIRST_RANK_ONLY: Final = ("NCCL_DEBUG", "NCCL_TOPO_DUMP", "NCCL_GRAPH_DUMP")
@@ -84,11 +85,12 @@ class Crew:
             while time.monotonic() < deadline and None in self.codes():
                 time.sleep(POLL)
 
-    def last_words(self) -> str:
-        """The last line of the first process that complained."""
+    def last_words(self, keep: Path) -> str:
+        """The last line of the first process that complained; all it said goes into a file."""
         for code, path in zip(self.codes(), sorted(self._folder.glob("rank*.log")), strict=False):
             lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             if code and lines:
+                keep.write_text("\n".join(lines[-200:]) + "\n", encoding="utf-8")
                 said = [line for line in lines if "Error" in line or "error" in line]
                 return (said or lines)[-1].strip()[:300]
         return "no message"
@@ -172,9 +174,14 @@ class _Run:
         try:
             while True:
                 codes = crew.codes()
+                ended = any(codes) or None not in codes
+                if ended:
+                    time.sleep(POLL)  # the first rank may be about to write its last row
                 rows = read(self.options.out / STATUS)
                 for row in rows[seen:]:
                     if row["state"] == "started":
+                        if self.over():
+                            return waiting
                         current = waiting[0]
                         self.count += 1
                         self.say(f"[{self.count}/{self.total}] {current.name}: {current.about}; "
@@ -185,18 +192,16 @@ class _Run:
                         waiting, current = waiting[1:], None
                         deadline = time.monotonic() + START
                 seen = len(rows)
-                if any(codes) or None not in codes:
+                if ended:
                     break
                 if time.monotonic() > deadline:
                     hung = True
                     break
-                if self.over() and current is None and waiting:
-                    return waiting
                 time.sleep(POLL)
             if waiting:
                 stuck = current or waiting[0]
                 time.sleep(POLL)
-                words = crew.last_words()
+                words = crew.last_words(self.options.out / f"crash.{stuck.name}.txt")
                 state, what = ("hung", "did not end in time") if hung else ("failed", f"failed: {words}")
                 self.note(stuck, state, f"{stuck.name} {what}")
                 self.bad += 1
@@ -219,10 +224,11 @@ class _Run:
 
     def cost(self, experiment: Experiment) -> Seconds:
         """About how long an experiment takes here: estimates are for two GPUs."""
-        return experiment.seconds[self.options.full] * max(1.0, (len(self.gpus) / 2) ** 0.5)
+        return experiment.seconds[self.options.full] * max(1.0, math.sqrt(len(self.gpus) / 2))
 
     def over(self) -> bool:
-        return self.options.limit is not None and time.monotonic() - self.begun > self.options.limit
+        limit = self.options.limit
+        return limit is not None and time.monotonic() - self.begun > limit
 
     def say(self, text: str) -> None:
         self.progress.write(f"pciesim: {text}\n")

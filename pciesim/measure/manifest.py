@@ -54,7 +54,7 @@ def manifest_text(options: Options, gpus: tuple[int, ...], *, hardware: Iterable
     software = (read(options.out / SOFTWARE) or [{}])[-1]
     names = [line.split(",")[1].strip() for line in hardware if "," in line]
     lines = [
-        "# A run of `pciesim measure`. Latencies in seconds, sizes in bytes. Rows that stand twice: the last one counts.",
+        "# A run of `pciesim measure`. Latencies in seconds, sizes in bytes. A row that stands twice: the last.",
         "schema: pciesim/run/1",
         f"date: {datetime.now(UTC).date().isoformat()}",
         f"hardware: {_text(f'{len(gpus)} of {len(names)} GPUs: ' + ', '.join(sorted(set(names))))}",
@@ -104,7 +104,8 @@ def _cpu() -> str:
         return platform.processor()
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
     found = {key.strip(): value.strip() for key, value in fields.items()}
-    return f"{found.get('model name', platform.machine())} (family {found.get('cpu family', '?')}, model {found.get('model', '?')})"
+    kind = f"family {found.get('cpu family', '?')}, model {found.get('model', '?')}"
+    return f"{found.get('model name', platform.machine())} ({kind})"
 
 
 def _commit() -> str:

@@ -49,7 +49,7 @@ def _both(name: str, module: str, about: str, seconds: tuple[Seconds, Seconds], 
             transport=transport,
             seconds=seconds,
             **rest,
-        )  # fmt: skip
+        )
         for transport, where in (("host", "through host memory"), ("p2p", "default transport"))
     ]
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from pciesim.measure.team import Team, Worker
 from pciesim.units import MS, US, Seconds
 
-__all__ = ["Timing", "alone", "host_clock", "in_graph", "launched", "summary"]
+__all__ = ["Timing", "alone", "capture", "host_clock", "in_graph", "launched", "repeated", "summary"]
 
 _ALIGN_CYCLES: Final = 600_000  # about 0.3 ms: the host has queued everything behind it before it ends
 
@@ -71,9 +71,7 @@ def in_graph(
         call()
         torch.cuda.synchronize()
         team.barrier()
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-            for _ in range(calls):
-                call()
+        capture(graph, repeated(call, calls))
         torch.cuda.synchronize()
         team.barrier()
         times = [_aligned(torch, graph.replay, align or call, before) for _ in range(repeats + 1)][1:]
@@ -96,10 +94,7 @@ def launched(
     torch = team.worker.torch
     calls = _calls(team, call, target, most_calls)
 
-    def burst() -> None:
-        for _ in range(calls):
-            call()
-
+    burst = repeated(call, calls)
     times: list[Seconds] = []
     for _ in range(repeats + 1):
         if before is not None:
@@ -139,14 +134,36 @@ def alone(
         graph = None
         if not eager:
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-                burst()
+            capture(graph, burst)
             run = graph.replay
         times = [_aligned(torch, run, None, None) for _ in range(repeats + 1)][1:]
     torch.cuda.synchronize()
     if graph is not None:
         graph.reset()
     return summary(times, rounds * len(calls))
+
+
+def repeated(call: Callable[[], None], times: int) -> Callable[[], None]:
+    """A function that calls another one several times."""
+
+    def run() -> None:
+        for _ in range(times):
+            call()
+
+    return run
+
+
+def capture(graph: Any, run: Callable[[], Any]) -> None:
+    """Records what ``run`` puts on the current stream (not the default one).
+
+    Not ``torch.cuda.graph``: that empties caches and collects garbage every time. Thread-local, because the threads
+    that watch over communicators may ask for events meanwhile.
+    """
+    graph.capture_begin(capture_error_mode="thread_local")
+    try:
+        run()
+    finally:
+        graph.capture_end()
 
 
 def host_clock(torch: Any, run: Callable[[], Any]) -> Seconds:
@@ -164,7 +181,7 @@ def _calls(team: Team, call: Callable[[], None], target: Seconds, most: int) -> 
     call()
     torch.cuda.synchronize()
     team.barrier()
-    rough = host_clock(torch, lambda: [call() for _ in range(3)]) / 3
+    rough = host_clock(torch, repeated(call, 3)) / 3
     slowest = team.worst([rough])[0]
     return min(most, max(2, math.ceil(target / max(slowest, US))))
 

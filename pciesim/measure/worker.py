@@ -20,9 +20,11 @@ from pciesim.measure.manifest import SOFTWARE
 from pciesim.measure.plan import EXPERIMENTS
 from pciesim.measure.rows import STATUS, append, now
 from pciesim.measure.team import Worker, load_torch
+from pciesim.units import Seconds
 
 __all__ = ["main"]
 
+SETTLE: Final[Seconds] = 0.5  # whoever leaves first must not take the connection from under the others
 PATIENCE: Final = timedelta(minutes=30)  # the controller's watchdog is the one that decides
 DRIVER: Final = Path("/proc/driver/nvidia/version")
 PCI: Final = Path("/sys/bus/pci/devices")
@@ -59,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if team is not None:
             team.barrier()
         _say(worker, state="finished", seconds=round(time.perf_counter() - begin, 1))
+    if team is not None:
+        team.barrier()
+        time.sleep(SETTLE)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # not through destructors: communicators that wait for each other would only cost time

@@ -130,7 +130,9 @@ def _breakdown(prediction: Prediction, *, ascii_only: bool) -> Table:
     longest = max(values, default=0.0) or 1.0
     for (name, share), shown in zip(prediction.breakdown, _adding_up(values, total), strict=True):
         bar = ("#" if ascii_only else "█") * round(BAR * share.value / longest)
-        table.add_row(CATEGORY_NAMES.get(name, name.replace("_", " ")), shown, f"{share.value / total:.0%}", Text(bar, "cyan"))
+        table.add_row(
+            CATEGORY_NAMES.get(name, name.replace("_", " ")), shown, f"{share.value / total:.0%}", Text(bar, "cyan")
+        )
     table.add_section()
     table.add_row("a step", f"{total / MS:.2f}", "100%", "")
     return table

@@ -1,7 +1,10 @@
 """The first intermediate form: the ops of one forward pass, and the engines that issue them."""
 
 from pciesim.schedule.build import build
-from pciesim.schedule.engine import AllReduceRule, EngineSpec
+from pciesim.schedule.dispatch import Backend, Box, Decision, Switch
+from pciesim.schedule.engine import AttentionData, EngineSpec, ExpertBackend, SpeculationStyle
+from pciesim.schedule.frame import Exchange
+from pciesim.schedule.groups import members
 from pciesim.schedule.ops import (
     Category,
     Collective,
@@ -15,24 +18,41 @@ from pciesim.schedule.ops import (
     Kernel,
     Op,
     RoutedExperts,
+    Rule,
     Schedule,
+    SparseIndex,
 )
+from pciesim.schedule.passes import Pass, Speculation, iteration, prompt
 
 __all__ = [
-    "AllReduceRule",
+    "AttentionData",
+    "Backend",
+    "Box",
     "Category",
     "Collective",
     "CollectiveKind",
     "Compute",
+    "Decision",
     "DecodeAttention",
     "DeltaRule",
     "Elementwise",
     "EngineSpec",
+    "Exchange",
+    "ExpertBackend",
     "Gemm",
     "Host",
     "Kernel",
     "Op",
+    "Pass",
     "RoutedExperts",
+    "Rule",
     "Schedule",
+    "SparseIndex",
+    "Speculation",
+    "SpeculationStyle",
+    "Switch",
     "build",
-]
+    "iteration",
+    "members",
+    "prompt",
+]  # fmt: skip

@@ -8,6 +8,7 @@ micro-batch through all stages, and ``stage`` says where an op runs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
@@ -16,8 +17,8 @@ from pciesim.model import Precision
 from pciesim.units import Bytes, Flop
 
 __all__ = [
-    "Category", "Collective", "CollectiveKind", "Compute", "DecodeAttention", "DeltaRule", "Elementwise", "Gemm", "Host",
-    "Kernel", "Op", "RoutedExperts", "Rule", "Schedule", "SparseIndex",
+    "Category", "Collective", "CollectiveKind", "Compute", "DecodeAttention", "DeltaRule", "Elementwise", "Gemm",
+    "Host", "Kernel", "Op", "RoutedExperts", "Rule", "Schedule", "SparseIndex",
 ]  # fmt: skip
 
 
@@ -59,7 +60,7 @@ class RoutedExperts:
 
     ``intermediate`` is the whole expert's width; ``tp`` cuts it, ``ep`` spreads the experts over ranks. ``gated``
     experts have three matrices, others two (Nemotron). ``alike`` is the share of a token's experts that it has in
-    common with the tokens of its own sequence in the pass (drafts under verification), ``group`` how many those are.
+    common with the token before it in its own sequence (drafts under verification), ``group`` the tokens a sequence.
     """
 
     tokens: int
@@ -80,8 +81,8 @@ class DecodeAttention:
     """Attention of ``batch`` sequences, each ``new_tokens`` queries over ``context`` keys; head counts of one rank.
 
     ``value_dim`` 0 is ``head_dim``. ``latent``: values are a part of the keys, so the cache holds (and the kernel
-    reads) keys only (MLA at decode, DeepSeek-V4). Prompt tokens attend to each other: ``context`` is then the mean number
-    of keys a query sees.
+    reads) keys only (MLA at decode, DeepSeek-V4). Prompt tokens attend to each other: ``context`` is then the mean
+    number of keys a query sees.
     """
 
     batch: int
@@ -210,3 +211,16 @@ class Schedule:
 
     ops: tuple[Op, ...]
     after: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def joined(cls, schedules: Sequence[Schedule]) -> Schedule:
+        """Several passes one after the other."""
+        if len(schedules) == 1:
+            return schedules[0]
+        ops: list[Op] = []
+        after: list[tuple[int, ...]] = []
+        for schedule in schedules:
+            first = len(ops)
+            ops += schedule.ops
+            after += [tuple(first + other for other in waits) for waits in schedule.after]
+        return cls(ops=tuple(ops), after=tuple(after))

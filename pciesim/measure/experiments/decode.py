@@ -78,13 +78,21 @@ def _model(worker: Worker, group: NcclGroup, shape: Shape) -> None:
     points += [(1, CONTEXTS[1])] if worker.full else []
     for tokens, context in points:
         x = torch.randn(tokens, shape.hidden, device="cuda", dtype=torch.bfloat16)
-        cache = _Cache(torch, shape, team.size, tokens, context, layers)
+        cache = _Cache(torch, shape, world=team.size, tokens=tokens, context=context, layers=layers)
         for variant in ("compute", "nccl", *OWN[worker.transport]):
-            _variant(worker, group, shape, variant, x, cache, weights, context)
+            _variant(worker, group, shape, variant, x=x, cache=cache, weights=weights, ctx=context)
 
 
 def _variant(
-    worker: Worker, group: NcclGroup, shape: Shape, variant: str, x: Any, cache: _Cache, weights: list[_Layer], ctx: int
+    worker: Worker,
+    group: NcclGroup,
+    shape: Shape,
+    variant: str,
+    *,
+    x: Any,
+    cache: _Cache,
+    weights: list[_Layer],
+    ctx: int,
 ) -> None:
     torch, team = worker.torch, group.team
     own: OneShot | None = None
@@ -127,7 +135,7 @@ def _variant(
 class _Cache:
     """Keys and values of every layer, and where the new token goes."""
 
-    def __init__(self, torch: Any, shape: Shape, world: int, tokens: int, context: int, layers: int) -> None:
+    def __init__(self, torch: Any, shape: Shape, *, world: int, tokens: int, context: int, layers: int) -> None:
         heads = max(1, shape.hkv // world)
         size = (layers, 2, tokens, heads, context, shape.d)
         self.kv = torch.randn(*size, device="cuda", dtype=torch.bfloat16)

@@ -6,6 +6,8 @@ Rows: ``op``, its sizes, seconds a call.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
 from typing import Any, Final
 
 from pciesim.measure.team import Worker
@@ -26,9 +28,12 @@ QUICK_GEMMS: Final = ((4096, 3072), (4096, 14336), (7168, 4096))
 HEADS: Final = ((32, 8, 128), (16, 4, 128), (8, 2, 128), (4, 1, 128), (32, 4, 128), (16, 2, 128), (8, 1, 128))
 CONTEXTS: Final = (128, 1024, 4096, 16384)
 WIDTHS: Final = (2048, 4096, 8192)
+INNER: Final = (768, 1792, 3584, 7168, 14336)
+ROUTING: Final = ("softmax", "topk", "argsort", "searchsorted", "gather", "index_add")
 EXPERTS: Final = ((128, 8, 2048, 768), (128, 8, 2048, 384), (128, 8, 2048, 192), (128, 8, 2048, 96))
 POOL: Final = GIB  # of rotated weights at most
 
+Experts = tuple[int, int, int, int]  # experts, chosen, hidden, width of one
 Case = tuple[dict[str, Any], list[Callable[[], Any]]]
 
 
@@ -42,7 +47,7 @@ def run(worker: Worker) -> None:
             keys, calls = make()
             found = alone(worker, calls, rounds=max(1, 32 // len(calls)), repeats=7)
         except (RuntimeError, AttributeError, NotImplementedError) as error:
-            name = getattr(make, "__name__", "kernel")
+            name = f"{make.func.__name__.strip('_')} {make.args[1] if isinstance(make.args[1], str) else ''}".strip()
             if name not in missing:
                 missing.add(name)
                 worker.finding(f"{name} does not run here: {str(error).splitlines()[0][:200]}")
@@ -51,33 +56,23 @@ def run(worker: Worker) -> None:
         worker.row(gpu=worker.device, mode="graph", **keys, **found.row())
 
 
-def cases(worker: Worker) -> Iterator[Callable[[], Case]]:
+def cases(worker: Worker) -> Iterator[partial[Case]]:
     """Everything to time, made one after another so that only one set of buffers is alive."""
-    tokens = TOKENS if worker.full else QUICK_TOKENS
     torch, cache = worker.torch, int(worker.torch.cuda.get_device_properties(worker.device).L2_cache_size)
-    for k, n in GEMMS if worker.full else QUICK_GEMMS:
-        for m in tokens:
-            yield lambda k=k, n=n, m=m: _gemm(torch, cache, m, k, n)  # type: ignore[misc]
-    for heads in HEADS if worker.full else HEADS[1:2]:
-        for context in CONTEXTS if worker.full else CONTEXTS[1:2]:
-            for m in (1, 8, 32, 64) if worker.full else (1, 8):
-                yield lambda heads=heads, context=context, m=m: _attention(torch, cache, m, context, *heads)  # type: ignore[misc]
-    for width in WIDTHS if worker.full else (2048, 4096):
-        for m in tokens:
-            for op in ("rms_norm", "add", "copy"):
-                yield lambda op=op, m=m, width=width: _wide(torch, op, m, width)  # type: ignore[misc]
-    for width in (768, 1792, 3584, 7168, 14336) if worker.full else (7168,):
-        for m in tokens:
-            yield lambda m=m, width=width: _wide(torch, "silu_mul", m, width)  # type: ignore[misc]
-    for experts, chosen, hidden, inner in EXPERTS if worker.full else EXPERTS[1:2]:
-        for m in tokens[:-1] if worker.full else tokens:
-            for op in ("softmax", "topk", "argsort", "searchsorted", "gather", "index_add"):
-                if inner == EXPERTS[0][3] or not worker.full:
-                    yield lambda op=op, m=m, e=experts, c=chosen, h=hidden: _routing(torch, op, m, e, c, h)  # type: ignore[misc]
-            for op in ("grouped_up", "grouped_down"):
-                yield lambda op=op, m=m, e=experts, c=chosen, h=hidden, i=inner: _grouped(
-                    torch, cache, op, m, e, c, h, i
-                )  # type: ignore[misc]
+    tokens = TOKENS if worker.full else QUICK_TOKENS
+    for (k, n), m in product(GEMMS if worker.full else QUICK_GEMMS, tokens):
+        yield partial(_gemm, torch, cache, m, k, n)
+    contexts, batches = (CONTEXTS, (1, 8, 32, 64)) if worker.full else (CONTEXTS[1:2], (1, 8))
+    for heads, context, m in product(HEADS if worker.full else HEADS[1:2], contexts, batches):
+        yield partial(_attention, torch, cache, m, context, heads)
+    for width, m, op in product(WIDTHS if worker.full else WIDTHS[:2], tokens, ("rms_norm", "add", "copy")):
+        yield partial(_wide, torch, op, m, width)
+    for width, m in product(INNER if worker.full else INNER[3:4], tokens):
+        yield partial(_wide, torch, "silu_mul", m, width)
+    for m, op in product(tokens, ROUTING):
+        yield partial(_routing, torch, op, m, EXPERTS[0])
+    for sizes, m, op in product(EXPERTS if worker.full else EXPERTS[1:2], tokens, ("grouped_up", "grouped_down")):
+        yield partial(_grouped, torch, cache, op, m, sizes)
 
 
 def grouped_mm(torch: Any, x: Any, weights: Any, offsets: Any) -> Any:
@@ -103,7 +98,8 @@ def _gemm(torch: Any, cache: int, m: int, k: int, n: int) -> Case:
     return keys, [lambda w=w: torch.nn.functional.linear(x, w) for w in weights]  # type: ignore[misc]
 
 
-def _attention(torch: Any, cache: int, batch: int, context: int, hq: int, hkv: int, d: int) -> Case:
+def _attention(torch: Any, cache: int, batch: int, context: int, heads: tuple[int, int, int]) -> Case:
+    hq, hkv, d = heads
     q = _random(torch, batch, hq, 1, d)
     sets = _copies(cache, 4 * batch * hkv * context * d)
     kv = [(_random(torch, batch, hkv, context, d), _random(torch, batch, hkv, context, d)) for _ in range(sets)]
@@ -123,7 +119,8 @@ def _wide(torch: Any, op: str, m: int, width: int) -> Case:
     return {"op": op, "M": m, "N": width}, [ops[op]]
 
 
-def _routing(torch: Any, op: str, m: int, experts: int, chosen: int, hidden: int) -> Case:
+def _routing(torch: Any, op: str, m: int, sizes: Experts) -> Case:
+    experts, chosen, hidden, _ = sizes
     logits, x = _random(torch, m, experts), _random(torch, m, hidden)
     picked = torch.topk(logits, chosen).indices.flatten()
     order = torch.argsort(picked)
@@ -141,8 +138,9 @@ def _routing(torch: Any, op: str, m: int, experts: int, chosen: int, hidden: int
     return keys, [ops[op]]
 
 
-def _grouped(torch: Any, cache: int, op: str, m: int, experts: int, chosen: int, hidden: int, inner: int) -> Case:
+def _grouped(torch: Any, cache: int, op: str, m: int, sizes: Experts) -> Case:
     """Tokens over experts as uniform routing spreads them; gate and up together in the first GEMM."""
+    experts, chosen, hidden, inner = sizes
     k, n = (hidden, 2 * inner) if op == "grouped_up" else (inner, hidden)
     picked = torch.topk(torch.rand(m, experts, device="cuda"), chosen).indices.flatten()
     counts = torch.bincount(picked, minlength=experts)

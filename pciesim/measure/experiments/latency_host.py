@@ -6,6 +6,7 @@ or round.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from typing import Any, Final
@@ -125,9 +126,9 @@ def pair_flags(worker: Worker, team: Team, memory: Shared, where: str, *, others
             done = gathered[first][1] and gathered[second][1]
             times.append(gathered[first][0] * NS / ROUNDS if done else float("nan"))
         pair = [worker.gpus[first], worker.gpus[second]]
-        if any(each != each for each in times):
+        if any(math.isnan(each) for each in times):
             worker.finding(f"flags between GPUs {pair[0]} and {pair[1]} through {where} memory were not seen in time")
-        worker.row(what="ping_pong", where=where, gpus=pair, s=[each for each in times[1:] if each == each])
+        worker.row(what="ping_pong", where=where, gpus=pair, s=[each for each in times[1:] if not math.isnan(each)])
 
 
 def _flag(memory: Shared, poller: int, first: int, second: int, *, others_area: bool) -> int:

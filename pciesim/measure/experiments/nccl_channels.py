@@ -30,6 +30,6 @@ def run(worker: Worker) -> None:
             for channels in CHANNELS:
                 group = NcclGroup(team, variables, channels)
                 if team.member:
-                    time_sizes(worker, group, "all_reduce", FORCED_SIZES if suffix else SIZES, ("graph",),
-                               f"ch{channels}{suffix}")  # fmt: skip
+                    time_sizes(worker, group, "all_reduce", sizes=FORCED_SIZES if suffix else SIZES, modes=("graph",),
+                               setting=f"ch{channels}{suffix}")  # fmt: skip
                 group.close()

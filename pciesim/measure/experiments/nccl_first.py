@@ -32,14 +32,24 @@ def run(worker: Worker) -> None:
                     source.copy_(pattern * (worker.rank + 1))
                     issue(worker, group, kind, source, target)
                     torch.cuda.synchronize()
-                    right = team.all_true(_right(torch, kind, worker.rank, team.size, pattern, source, target))
+                    right = team.all_true(
+                        _right(
+                            torch,
+                            kind,
+                            rank=worker.rank,
+                            world=team.size,
+                            pattern=pattern,
+                            source=source,
+                            target=target,
+                        )
+                    )
                     worker.row(transport=worker.transport, world=team.size, kind=kind, bytes=nbytes, right=right)
                     if not right:
                         worker.finding(f"{kind} of {nbytes} bytes over {team.size} GPUs gave a WRONG result")
         group.close()
 
 
-def _right(torch: Any, kind: str, rank: int, world: int, pattern: Any, source: Any, target: Any) -> bool:
+def _right(torch: Any, kind: str, *, rank: int, world: int, pattern: Any, source: Any, target: Any) -> bool:
     """Small whole numbers, so that the sums are exact in bf16."""
     everyone = world * (world + 1) // 2
     match kind:

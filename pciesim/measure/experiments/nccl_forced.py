@@ -24,6 +24,6 @@ def run(worker: Worker) -> None:
             for protocol in ("LL", "LL128", "Simple"):
                 group = NcclGroup(team, {"NCCL_ALGO": algorithm, "NCCL_PROTO": protocol})
                 if team.member:
-                    time_sizes(worker, group, "all_reduce", SIZES if worker.full else QUICK, ("graph",),
-                               f"{algorithm}_{protocol}")  # fmt: skip
+                    time_sizes(worker, group, "all_reduce", sizes=SIZES if worker.full else QUICK, modes=("graph",),
+                               setting=f"{algorithm}_{protocol}")  # fmt: skip
                 group.close()

@@ -29,12 +29,13 @@ def run(worker: Worker) -> None:
         if team.member:
             for kind in KINDS:
                 modes = ("graph", "eager") if worker.full or kind == "all_reduce" else ("graph",)
-                time_sizes(worker, group, kind, FULL if worker.full else QUICK, modes, "default")
+                sizes = FULL if worker.full else QUICK
+                time_sizes(worker, group, kind, sizes=sizes, modes=modes, setting="default")
         group.close()
 
 
 def time_sizes(
-    worker: Worker, group: NcclGroup, kind: str, sizes: Sequence[int], modes: Sequence[str], setting: str
+    worker: Worker, group: NcclGroup, kind: str, *, sizes: Sequence[int], modes: Sequence[str], setting: str
 ) -> None:
     """One row per size and mode."""
     team = group.team

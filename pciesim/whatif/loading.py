@@ -1,4 +1,4 @@
-"""What if, by names and files: every combination of choices loaded, changed by its strategies, timed and compared.
+"""Configurations by names and files: loaded, changed by their strategies, and timed.
 
 A configuration is (axis, value) pairs as a person types them. Some axes say what to load (``topo``, ``model``, ``tp``,
 ``batch``, ...), the others are strategies (:data:`pciesim.strategies.choice.AXES`).
@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pciesim.api import load_scenario
-from pciesim.compare.comparison import Comparison, compared
-from pciesim.compare.configuration import Configuration, grid, label, with_choices
+from pciesim.compare.configuration import Configuration
 from pciesim.compare.memo import Memo
 from pciesim.compare.outcome import Outcome, Refusal, outcome_of
 from pciesim.errors import CalibrationError, Infeasible, InputError, UnknownName
@@ -24,7 +23,7 @@ from pciesim.schedule import EngineSpec
 from pciesim.strategies.choice import AXES, Applied, apply_choices, check_choice
 from pciesim.workload import Workload
 
-__all__ = ["LOADED", "Loader", "check_axes", "compare", "evaluate", "parse_gpus", "parse_vary"]
+__all__ = ["LOADED", "Loader", "check_axes", "evaluate", "parse_gpus", "parse_vary"]
 
 LOADED: Final = ("topo", "overlay", "model", "engine", "profile", "gpus", "tp", "batch", "context")
 """Axes that say what to load; all other axes are strategies."""
@@ -148,46 +147,3 @@ def evaluate(
         if progress is not None:
             progress()
     return tuple(outcomes), tuple(refused)
-
-
-def compare(
-    *,
-    topo: str,
-    model: str,
-    vary: Mapping[str, Sequence[str]],
-    baseline: Mapping[str, str] | None = None,
-    batches: Sequence[int] = (1,),
-    evaluator: str = "simulate",
-    hypothetical: bool = False,
-) -> tuple[Comparison, ...]:
-    """Every combination of ``vary`` against the baseline, one comparison a batch size.
-
-    ``vary`` maps axes to values as typed (``{"tp": ["4", "8"]}``); ``baseline`` fixes axes, varied or not; a varied
-    axis it leaves out starts from its first value. Raises Infeasible when the baseline itself cannot run.
-    """
-    fixed = {"topo": topo, "model": model, **(baseline or {})}
-    check_axes({axis: [value] for axis, value in fixed.items()})
-    check_axes(vary)
-    loader, memo = Loader(hypothetical=hypothetical), Memo(evaluator=evaluator)
-    axes = [axis for axis in vary if axis != "batch"]
-    found: list[Comparison] = []
-    for batch in [int(each) for each in vary["batch"]] if "batch" in vary else batches:
-        start = with_choices(
-            tuple((axis, values[0]) for axis, values in vary.items()), (*fixed.items(), ("batch", str(batch)))
-        )
-        others = grid(start, {axis: vary[axis] for axis in axes})
-        try:
-            applied = loader.applied(start)
-            first = outcome_of(start, applied.scenario, memo, notes=applied.notes)
-        except Infeasible as error:
-            raise Infeasible(f"the baseline ({label(start, axes)}) cannot run: {error}") from None
-        ordered = [_in_order(each, start) for each in others]
-        outcomes, refused = evaluate([each for each in ordered if each != start], loader, memo)
-        title = f"{applied.scenario.model.name} on {fixed['topo']}, batch {batch}"
-        found.append(compared(title, axes, first, outcomes, refused))
-    return tuple(found)
-
-
-def _in_order(configuration: Configuration, like: Configuration) -> Configuration:
-    chosen = dict(configuration)
-    return tuple((axis, chosen[axis]) for axis, _ in like)
