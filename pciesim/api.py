@@ -23,16 +23,18 @@ from pciesim.kernels import Backends, Donor, KernelLibrary
 from pciesim.model import ModelSpec, Moe
 from pciesim.model_size import check_parallelism
 from pciesim.physics import RouteCosts
-from pciesim.placement import choose_gpus
+from pciesim.placement import choose_gpus, farthest, farthest_replica
 from pciesim.predict import predict as predict_scenario
 from pciesim.prediction import Prediction, Request
 from pciesim.profile import Profile
 from pciesim.scenario import Scenario
 from pciesim.schedule import EngineSpec
-from pciesim.workload import Parallelism, Workload
+from pciesim.units import KIB
+from pciesim.workload import Parallelism, Phase, Workload
 
 __all__ = ["kernel_clock", "load_profile", "load_scenario", "nccl_environment", "predict"]
 
+_CONTEXT: Final = KIB  # tokens in the cache where none are named
 _DEFAULT_DONORS: Final = ("rtx_pro_6000", "h200")  # whose kernel tables other GPUs borrow, in this order
 
 
@@ -49,7 +51,7 @@ def predict(
     model: str,
     tp: int | None = None,
     batch: int = 1,
-    context: int = 1024,
+    context: int | None = None,
     gpus: tuple[int, ...] | None = None,
     engine: str = "sglang",
     allreduce: str = "auto",
@@ -57,16 +59,28 @@ def predict(
     evaluator: str = "simulate",
     overlay: Path | None = None,
     nccl: Mapping[str, str] | None = None,
+    phase: str = "decode",
+    prompt: int | None = None,
+    chunk: int | None = None,
+    ep: int = 1,
+    dp: int = 1,
+    pp: int = 1,
+    attention_dp: int = 1,
+    options: Mapping[str, str] | None = None,
 ) -> Prediction:
-    """Predicts one decode step.
+    """Predicts one decode step, or with ``phase="prefill"`` the time to the first token of a prompt.
 
     ``topo``, ``model`` and ``profile`` are paths or names of shipped files; ``tp`` None is all GPUs (of ``gpus``, or
-    of the file). Raises InputError for anything that cannot be read or does not make sense, Infeasible when the answer
-    is no.
+    of the file) over ``dp`` replicas of ``pp`` stages. ``prompt`` tokens are read in chunks of ``chunk`` (None: the
+    engine's default). ``context`` tokens are cached already (None: 1024, and none before a prompt). ``options`` are
+    flags and variables of the engine. Raises InputError for anything that cannot be read or does not make sense,
+    Infeasible when the answer is no.
     """
     scenario, choice = load_scenario(
-        topo=topo, model=model, tp=tp, batch=batch, context=context, gpus=gpus, engine=engine, allreduce=allreduce,
-        profile=profile, overlay=overlay, nccl=nccl,
+        topo=topo, model=model, tp=tp, batch=batch, context=context or 0, gpus=gpus, engine=engine,
+        allreduce=allreduce, profile=profile, overlay=overlay, nccl=nccl,
+        work=_workload(phase, batch, context, prompt, chunk),
+        ep=ep, dp=dp, pp=pp, attention_dp=attention_dp, options=options,
     )  # fmt: skip
     if evaluator not in EVALUATORS:
         raise UnknownName("evaluator", evaluator, EVALUATORS)
@@ -77,12 +91,19 @@ def predict(
         gpus=tuple(scenario.fabric.device(name).index or 0 for name in scenario.gpus),
         tp=scenario.parallelism.tp,
         batch=batch,
-        context=context,
+        context=scenario.workload.context,
         engine=f"{scenario.engine.title} {scenario.engine.version}",
         allreduce=allreduce,
         profile=scenario.profile.name,
         evaluator=evaluator,
         choice=choice,
+        phase=phase,
+        prompt=scenario.workload.new_tokens if phase == Phase.PREFILL else 0,
+        chunk=(scenario.workload.chunk or scenario.engine.prefill_chunk) if phase == Phase.PREFILL else 0,
+        ep=ep,
+        dp=dp,
+        pp=pp,
+        attention_dp=attention_dp,
     )
     return predict_scenario(scenario, request)
 
@@ -101,31 +122,38 @@ def load_scenario(
     overlay: Path | None,
     nccl: Mapping[str, str] | None,
     parameters: Profile | None = None,
+    work: Workload | None = None,
+    ep: int = 1,
+    dp: int = 1,
+    pp: int = 1,
+    attention_dp: int = 1,
+    options: Mapping[str, str] | None = None,
 ) -> tuple[Scenario, str]:
     """The scenario of a question, and how its GPUs were chosen, in words.
 
-    ``parameters`` is a profile that is not a file (yet); it wins over ``profile``.
+    ``parameters`` is a profile that is not a file (yet); it wins over ``profile``. ``work`` wins over ``batch`` and
+    ``context``. Of several replicas the scenario is that of the one whose GPUs are farthest apart.
     """
     fabric = load_fabric(find_input("topologies", topo), overlay)
     if nccl:
         fabric = replace(fabric, nccl=nccl_environment(fabric.nccl, nccl))
     spec = load_model(find_input("models", model))
-    engine_spec = load_engine(engine)
+    engine_spec = load_engine(engine).with_options(options or {})
     if allreduce != "auto" and allreduce not in ALGORITHMS:
         raise UnknownName("all-reduce algorithm", allreduce, ["auto", *ALGORITHMS])
     if not fabric.gpu_model:
         fabric = replace(fabric, gpu_model=_DEFAULT_DONORS[0], assumptions=(*fabric.assumptions, _UNKNOWN_GPU))
     gpu = gpu_type(fabric.gpu_model)
     parameters = parameters or load_profile(profile, gpu)
-    names, choice = _group(fabric, tp, gpus, parameters)
-    parallelism = Parallelism(tp=len(names))
-    check_parallelism(spec, tp=parallelism.tp, ep=parallelism.ep)
+    names, choice = _group(fabric, tp, gpus, parameters, pp=pp, dp=dp)
+    parallelism = Parallelism(tp=len(names) // pp, ep=ep, dp=dp, pp=pp, attention_dp=attention_dp)
+    _check_split(spec, parallelism)
     scenario = Scenario(
         fabric=fabric,
         gpus=names,
         gpu=gpu,
         model=spec,
-        workload=Workload(batch=batch, context=context),
+        workload=work or Workload(batch=batch, context=context),
         parallelism=parallelism,
         engine=engine_spec,
         profile=parameters,
@@ -169,19 +197,57 @@ def kernel_clock(gpu: GpuType, engine: EngineSpec, model: ModelSpec) -> KernelLi
     )
 
 
+def _workload(phase: str, batch: int, context: int | None, prompt: int | None, chunk: int | None) -> Workload:
+    """The workload of a phase. Raises UnknownName or InputError for what does not go together."""
+    if phase not in list(Phase):
+        raise UnknownName("phase", phase, list(Phase))
+    if phase == Phase.DECODE:
+        if prompt is not None or chunk is not None:
+            raise InputError("--prompt and --chunk belong to --phase prefill; decode has a --context")
+        return Workload(batch=batch, context=_CONTEXT if context is None else context)
+    if prompt is None:
+        raise InputError("--phase prefill needs --prompt, the tokens of the prompt")
+    return Workload(phase=Phase.PREFILL, batch=batch, context=context or 0, new_tokens=prompt, chunk=chunk or 0)
+
+
+def _check_split(model: ModelSpec, parallelism: Parallelism) -> None:
+    """Raises InputError when the model cannot be split so."""
+    tp, attention = parallelism.tp, parallelism.attention_dp
+    if tp % attention:
+        raise InputError(f"attention data parallelism {attention} does not divide tensor parallelism {tp}")
+    if parallelism.pp > len(model.layers):
+        raise InputError(f"{parallelism.pp} pipeline stages are more than the {len(model.layers)} layers")
+    check_parallelism(model, tp=tp, ep=parallelism.ep)
+
+
 def _group(
-    fabric: Fabric, tp: int | None, gpus: tuple[int, ...] | None, profile: Profile
+    fabric: Fabric, tp: int | None, gpus: tuple[int, ...] | None, profile: Profile, *, pp: int = 1, dp: int = 1
 ) -> tuple[tuple[str, ...], str]:
-    """The GPUs of the tensor-parallel group, in rank order, and how they were chosen."""
+    """The GPUs of one replica, in rank order, and how they were chosen."""
     by_index = {gpu.index: gpu.name for gpu in fabric.gpus if gpu.index is not None}
+    split = f"--pp {pp}, --dp {dp}"
     if gpus is None:
-        return choose_gpus(fabric, tp or len(by_index), RouteCosts.of(profile))
+        if tp is None and len(by_index) % (pp * dp):
+            raise InputError(f"the {len(by_index)} GPUs of '{fabric.name}' do not divide over {split}; name --tp")
+        width = tp * pp if tp else len(by_index) // dp
+        if width * dp > len(by_index):
+            raise InputError(f"--tp {width // pp}, {split} need {width * dp} GPUs, '{fabric.name}' has {len(by_index)}")
+        costs = RouteCosts.of(profile)
+        names, choice = choose_gpus(fabric, width, costs)
+        return (names, choice) if dp == 1 else farthest_replica(fabric, names, dp, costs)
     for index in gpus:
         if index not in by_index:
             raise InputError(f"--gpus names GPU {index}; '{fabric.name}' has GPUs 0 to {max(by_index)}")
-    if tp is not None and tp != len(gpus):
-        raise InputError(f"--tp {tp} does not fit --gpus, which names {len(gpus)} GPUs")
-    return tuple(by_index[index] for index in gpus), "the GPUs asked for"
+    if (tp is not None and tp * pp * dp != len(gpus)) or len(gpus) % (pp * dp):
+        asked = f"--tp {tp}" if tp is not None else "the split"
+        asked += f", {split}" if pp * dp > 1 else ""
+        raise InputError(f"{asked} does not fit --gpus, which names {len(gpus)} GPUs")
+    names = tuple(by_index[index] for index in gpus)
+    if dp == 1:
+        return names, "the GPUs asked for"
+    width = len(names) // dp
+    groups = [names[first : first + width] for first in range(0, len(names), width)]
+    return farthest(fabric, groups, RouteCosts.of(profile)), "the replica whose GPUs are farthest apart"
 
 
 _NCCL_KEYS: Final = (
@@ -210,7 +276,10 @@ def nccl_environment(base: NcclEnvironment, variables: Mapping[str, str]) -> Ncc
         elif key in ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"):
             if not value.isdecimal() or not 1 <= int(value) <= 64:
                 raise InputError(f"{key}={value}: expected a number of channels from 1 to 64")
-            changed = replace(changed, **{"min_channels" if "MIN" in key else "max_channels": int(value)})
+            if key == "NCCL_MIN_NCHANNELS":
+                changed = replace(changed, min_channels=int(value))
+            else:
+                changed = replace(changed, max_channels=int(value))
         elif key == "NCCL_GRAPH_FILE":
             changed = replace(changed, graph_file=value not in ("", "0"))
         else:

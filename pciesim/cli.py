@@ -44,6 +44,8 @@ COMMANDS: Final = {
     "predict": CommandEntry(module="pciesim.commands.predict", help="What will this box do with this model?"),
     "compare": CommandEntry(module="pciesim.commands.compare", help="What would change, and is that certain?"),
     "sweep": CommandEntry(module="pciesim.commands.sweep", help="A grid of configurations into a table."),
+    "pareto": CommandEntry(module="pciesim.commands.pareto", help="Speed of one user against the whole box."),
+    "recommend": CommandEntry(module="pciesim.commands.recommend", help="What to do with this box and this model."),
     "topo": CommandEntry(module="pciesim.commands.topo", help="Read, draw and check the wiring of a box.", group=True),
     "model": CommandEntry(module="pciesim.commands.model", help="Read and check model descriptions.", group=True),
     "flows": CommandEntry(module="pciesim.commands.flows", help="What do concurrent copies reach, and why no more?"),
@@ -55,6 +57,9 @@ COMMANDS: Final = {
     ),
     "calibrate": CommandEntry(
         module="pciesim.commands.calibrate", help="Fit profiles to runs, and show how right they are.", group=True
+    ),
+    "engine": CommandEntry(
+        module="pciesim.commands.engine", help="What a serving engine decides on a box, and why.", group=True
     ),
     "schema": CommandEntry(module="pciesim.commands.schema", help="Print the JSON Schema of a file format."),
 }

@@ -38,9 +38,9 @@ DEFAULT_ALGORITHMS: Final = {
 class SweepRow:
     """One algorithm at one size.
 
-    ``nbytes`` is each rank's input; ``counted`` the size that bandwidths are taken from, as nccl-tests does (all-gather:
-    the gathered tensor). ``algorithm`` is the name asked for, ``ran`` what it came to. ``fastest`` marks the best of its
-    size.
+    ``nbytes`` is each rank's input; ``counted`` the size that bandwidths are taken from, as nccl-tests does
+    (all-gather: the gathered tensor). ``algorithm`` is the name asked for, ``ran`` what it came to. ``fastest`` marks
+    the best of its size.
     """
 
     nbytes: int
@@ -137,18 +137,19 @@ def sweep(
     for name in dict.fromkeys(algorithms):
         try:
             for size in sizes:
-                lowered = lower(name, _task(timer, kind, size, loads))
+                task = _task(timer, kind, size, loads)
+                lowered = lower(name, task)
                 latency = EVALUATORS[timer.evaluator](lowered.program)
 
                 def answer(other: CollectiveTimer, name: str = name, size: int = size) -> Seconds:
                     return EVALUATORS["estimate"](lower(name, _task(other, kind, size, loads)).program)
 
                 interval = combine(latency, propagate(reference, shifts, answer))
-                found[size].append(_row(timer, kind, size, name, lowered, interval))
+                found[size].append(_row(task, name, lowered, interval))
         except Infeasible as no:
             refused.append(Refused(algorithm=name, reason=str(no)))
-            for rows in found.values():
-                rows[:] = [row for row in rows if row.algorithm != name]
+            for same in found.values():
+                same[:] = [row for row in same if row.algorithm != name]
     if not any(found.values()):
         raise Infeasible("; ".join(each.reason for each in refused))
     rows = tuple(
@@ -182,10 +183,8 @@ def _task(timer: CollectiveTimer, kind: CollectiveKind, size: int, loads: tuple[
     )
 
 
-def _row(
-    timer: CollectiveTimer, kind: CollectiveKind, size: int, name: str, lowered: Lowered, latency: Interval
-) -> SweepRow:
-    n = len(timer.gpus)
+def _row(task: Task, name: str, lowered: Lowered, latency: Interval) -> SweepRow:
+    n, kind, size = len(task.gpus), task.kind, int(task.nbytes)
     counted = float(size * n if kind is CollectiveKind.ALL_GATHER else size)
     rate = counted / latency.value if latency.value > 0 else 0.0
     return SweepRow(

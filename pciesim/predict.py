@@ -9,7 +9,6 @@ from pciesim.evaluate.collective import CollectiveTimer
 from pciesim.fabric import Assumption
 from pciesim.levers import Costs, find_levers
 from pciesim.memory import check_memory
-from pciesim.model import Moe
 from pciesim.prediction import BusiestLink, CollectiveLine, KernelLine, OpLine, Prediction, Request
 from pciesim.profile import Interval
 from pciesim.scenario import Scenario
@@ -279,10 +278,10 @@ def _assumptions(scenario: Scenario) -> tuple[Assumption, ...]:
             matters="every collective waits for its last rank",
         ),
     ]
-    if any(isinstance(layer.mlp, Moe) for layer in scenario.model.layers):
+    if any(layer.moe is not None for layer in scenario.model.layers):
         found.append(
             Assumption(
-                text="tokens are routed to experts by a mild power law (1.01), the same on every rank",
+                text="experts differ in popularity (log-normal, spread 1.0) and tokens choose independently",
                 settle="expert counts from the engine's metrics",
                 matters="routed-expert time above one token",
             )

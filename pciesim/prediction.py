@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 
 from pciesim.fabric import Assumption
@@ -171,3 +172,9 @@ class Prediction:
     assumptions: tuple[Assumption, ...]
     warnings: tuple[str, ...] = ()
     ops: tuple[OpLine, ...] = ()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        # By name: reports stand above this room, and only a notebook asks.
+        text: str = importlib.import_module("pciesim.reports.html_tables").prediction_html(self)
+        return text

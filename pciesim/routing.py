@@ -10,8 +10,11 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from statistics import NormalDist
+from typing import Final
 
 __all__ = ["distinct_experts", "distinct_ranks", "fullest_rank", "independent_tokens", "popularity"]
+
+_TOLERANCE: Final = 1e-9  # of the experts a token asks for
 
 
 def independent_tokens(tokens: float, group: int, alike: float) -> float:
@@ -36,16 +39,13 @@ def popularity(*, experts: int, top_k: int, spread: float) -> tuple[float, ...]:
         return (top_k / experts,) * experts
     normal = NormalDist()
     weights = [math.exp(spread * normal.inv_cdf(1 - (index + 0.5) / experts)) for index in range(experts)]
-    low, high = 0.0, 1.0
-    while sum(1 - math.exp(-high * weight) for weight in weights) < top_k:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        if sum(1 - math.exp(-middle * weight) for weight in weights) < top_k:
-            low = middle
-        else:
-            high = middle
-    return tuple(1 - math.exp(-high * weight) for weight in weights)
+    scale = top_k / sum(weights)
+    while True:  # Newton's method on a concave function from below: every step stays below the root
+        missed = [math.exp(-scale * weight) for weight in weights]
+        short = top_k - (experts - math.fsum(missed))
+        if short <= _TOLERANCE * top_k:
+            return tuple(1 - each for each in missed)
+        scale += short / sum(weight * each for weight, each in zip(weights, missed, strict=True))
 
 
 def distinct_experts(

@@ -12,8 +12,8 @@ from pciesim.fabric import Fabric
 from pciesim.hardware import GpuType
 from pciesim.kernels import KernelTime
 from pciesim.model import ModelSpec
-from pciesim.profile import Profile
-from pciesim.schedule import EngineSpec, Kernel, Schedule
+from pciesim.profile import Interval, Profile
+from pciesim.schedule import EngineSpec, Kernel, Schedule, Speculation
 from pciesim.workload import Parallelism, Workload
 
 __all__ = ["KernelClock", "Scenario", "ScheduleTransform"]
@@ -40,7 +40,9 @@ class ScheduleTransform(Protocol):
 class Scenario:
     """``gpus`` are the fabric's device names in rank order; ``allreduce`` is ``auto`` (the engine's rule) or a name.
 
-    ``transforms`` change the schedule the engine would issue, in order; strategies add them.
+    ``speculation`` drafts tokens in every decode iteration, which then ``yields`` each sequence that many tokens (a
+    property of model and prompts, not of the box). ``transforms`` change the schedule the engine would issue,
+    in order; strategies add them.
     """
 
     fabric: Fabric
@@ -53,6 +55,8 @@ class Scenario:
     profile: Profile
     clock: KernelClock
     allreduce: str = "auto"
+    speculation: Speculation | None = None
+    yields: Interval = Interval.exact(1.0)
     transforms: tuple[ScheduleTransform, ...] = ()
 
     def transformed(self, schedule: Schedule) -> Schedule:

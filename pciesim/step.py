@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from pciesim.evaluate.collective import CollectiveTimer, Timed
@@ -15,14 +15,16 @@ from pciesim.profile import Evidence, Parameter
 from pciesim.scenario import Scenario
 from pciesim.schedule import (
     Box,
+    Category,
     Collective,
     CollectiveKind,
+    Compute,
     Decision,
     Host,
     Kernel,
     Pass,
     Schedule,
-    build,
+    iteration,
     members,
     prompt,
 )
@@ -30,8 +32,8 @@ from pciesim.units import Seconds
 from pciesim.workload import Parallelism, Phase
 
 __all__ = [
-    "Step", "algorithm_for", "box_of", "decision_for", "evaluate_step", "host_time", "passes_of", "schedule_of",
-    "slowest", "timer_of",
+    "Step", "algorithm_for", "box_of", "decision_for", "evaluate_step", "host_parameter", "host_time", "passes_of",
+    "schedule_of", "slowest", "timer_of",
 ]  # fmt: skip
 
 _MULTICAST = (90, 100, 103)  # GPUs whose NVLink switches multicast; boxes of them are taken to have switches
@@ -114,25 +116,48 @@ def slowest(timer: CollectiveTimer, parallelism: Parallelism, op: Collective, al
     return max(found, key=lambda timed: timed.latency)
 
 
-def host_time(scenario: Scenario) -> Parameter:
-    """The time between steps in which the host keeps the GPUs waiting; zero for an engine that has no host in it."""
-    if not scenario.engine.host_parameter:
+def host_time(scenario: Scenario, place: str = "step") -> Parameter:
+    """The time in which the host keeps the GPUs waiting between steps, or around a pass of the ``draft`` head.
+
+    Zero for an engine that has no host in it.
+    """
+    name = host_parameter(scenario, place)
+    if not name:
         return Parameter(
             value=0.0, low=0.0, high=0.0, evidence=Evidence.ASSUMED, source="a graph replayed back to back"
         )
-    return scenario.profile.parameter(scenario.engine.host_parameter)
+    return scenario.profile.parameter(name)
+
+
+def host_parameter(scenario: Scenario, place: str) -> str:
+    """The name of that parameter (empty: none)."""
+    name = scenario.engine.host_parameter
+    return name if place == "step" else name.replace("host.", "draft.", 1)
 
 
 def passes_of(scenario: Scenario) -> tuple[Pass, ...]:
-    """The passes of one answer: a decode step, or the chunks of a prompt."""
+    """The passes of one answer: a decode step (with drafts and their verification), or the chunks of a prompt."""
     workload = scenario.workload
     if workload.phase is Phase.PREFILL:
         return prompt(
             scenario.model, scenario.parallelism, scenario.engine, tokens=workload.new_tokens, batch=workload.batch,
             chunk=workload.chunk or None, context=workload.context,
         )  # fmt: skip
-    schedule = build(scenario.model, workload, scenario.parallelism, scenario.engine)
-    return (Pass(name="decode", schedule=schedule),)
+    passes = iteration(scenario.model, workload, scenario.parallelism, scenario.engine, scenario.speculation)
+    return tuple(_launched(scenario, each) if each.name in ("draft", "extend") else each for each in passes)
+
+
+def _launched(scenario: Scenario, each: Pass) -> Pass:
+    """A pass of the draft head with what it costs beyond its kernels: such passes are short and launched one by one."""
+    last = len(each.schedule.ops) - 1
+    wait = Compute(
+        name="draft",
+        category=Category.HOST,
+        kernel=Host(engine=scenario.engine.name, place="draft"),
+        nbytes=0.0,
+        flop=0.0,
+    )
+    return replace(each, schedule=Schedule(ops=(*each.schedule.ops, wait), after=(*each.schedule.after, (last,))))
 
 
 def schedule_of(scenario: Scenario) -> Schedule:
@@ -150,7 +175,6 @@ def evaluate_step(scenario: Scenario, timer: CollectiveTimer, schedule: Schedule
     kernels: dict[Kernel, KernelTime] = {}
     timed: dict[Collective, Timed] = {}
     durations: list[Seconds] = []
-    host = host_time(scenario).value
     gap = scenario.clock.gap()
     for op in schedule.ops:
         if isinstance(op, Collective):
@@ -158,7 +182,7 @@ def evaluate_step(scenario: Scenario, timer: CollectiveTimer, schedule: Schedule
                 timed[op] = slowest(timer, scenario.parallelism, op, algorithm_for(scenario, op)[0])
             durations.append(timed[op].latency)
         elif isinstance(op.kernel, Host):
-            durations.append(host)
+            durations.append(host_time(scenario, op.kernel.place).value)
         else:
             if op.kernel not in kernels:
                 kernels[op.kernel] = scenario.clock.time(op.kernel)

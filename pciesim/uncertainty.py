@@ -45,7 +45,7 @@ def shifts_of(timer: CollectiveTimer) -> tuple[CollectiveTimer, tuple[Shift, ...
     shifts: list[Shift] = []
     for name, parameter in profile.parameters:
         above, below = parameter.high - parameter.value, parameter.value - parameter.low
-        if name.startswith("host.") or not (above or below):
+        if name.startswith(("host.", "draft.")) or not (above or below):
             continue
         upwards = above >= below
         moved = profile.with_value(name, parameter.high if upwards else parameter.low)

@@ -63,9 +63,7 @@ def lower_halving(task: Task) -> Lowered:
     return steps.lowered("halving-doubling", "sentinel", chunks=n, epochs=2)
 
 
-def _swap(
-    steps: Steps, done: list[int], number: int, chunks: Callable[[int], list[int]], *, merge: bool
-) -> list[int]:
+def _swap(steps: Steps, done: list[int], number: int, chunks: Callable[[int], list[int]], *, merge: bool) -> list[int]:
     """One round: every rank sends ``chunks(rank)`` to the rank 2^number away."""
     task, n = steps.task, len(steps.task.gpus)
     unit = task.nbytes if task.kind is CollectiveKind.ALL_GATHER else task.nbytes / n
@@ -77,9 +75,7 @@ def _swap(
             steps.store(source, rank, unit * len(carried), after=(done[source],), merge=merge,
                         moves=[(("data", chunk), ("data", chunk)) for chunk in carried])
         )  # fmt: skip
-    return [
-        steps.local(rank, after=(done[rank], found[rank]), duration=steps.task.costs.phase) for rank in steps.ranks
-    ]
+    return [steps.local(rank, after=(done[rank], found[rank]), duration=steps.task.costs.phase) for rank in steps.ranks]
 
 
 def _other_side(n: int, number: int, rank: int) -> list[int]:

@@ -117,7 +117,7 @@ class _Builder:
                 acts[step.rank].append(event)
                 done.append(event)
                 continue
-            done.append(self._transfer(number, position, step, enter, waits, issued))
+            done.append(self._transfer((number, position), step, enter, waits, issued))
             acts[step.target].append(done[-1])
         leave = [
             self.add(Event(kind="exit", call=number, rank=rank), [*acts[rank], *issued[rank]])
@@ -132,8 +132,9 @@ class _Builder:
         return use
 
     def _transfer(
-        self, call: int, position: int, step: Transfer, enter: list[int], waits: list[int], issued: list[list[int]]
+        self, place: tuple[int, int], step: Transfer, enter: list[int], waits: list[int], issued: list[list[int]]
     ) -> int:
+        call, position = place
         actor = step.actor
         queue = self.queues.setdefault((step.source, step.target), []) if step.landing and step.credits else []
         credit = [queue[-step.credits]] if len(queue) >= step.credits > 0 else []
@@ -171,9 +172,7 @@ class _Builder:
                 )
 
 
-def event_graph(
-    program: Program, *, calls: int, inputs: list[list[Buffer]], results: list[list[Buffer]]
-) -> EventGraph:
+def event_graph(program: Program, *, calls: int, inputs: list[list[Buffer]], results: list[list[Buffer]]) -> EventGraph:
     """The events of ``calls`` calls in a row.
 
     ``inputs`` and ``results`` list the user buffers of each rank that the caller writes before and reads after a call.

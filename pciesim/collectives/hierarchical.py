@@ -11,12 +11,13 @@ k - 1 tensors. Counterparts exchange directly with up to four islands and by rec
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pciesim.collectives.entry import AlgorithmEntry, Cost, Needs
 from pciesim.collectives.islands import equal_islands
 from pciesim.collectives.program import Buffer
-from pciesim.collectives.steps import Steps
+from pciesim.collectives.steps import Steps, Waits
 from pciesim.collectives.task import Lowered, Task
 from pciesim.errors import Infeasible
 from pciesim.schedule import CollectiveKind
@@ -68,7 +69,7 @@ def _exchange(steps: Steps, islands: Islands, sums: list[int], shard: float) -> 
     """Counterparts sum their shards; returns by rank the step after which ``total`` holds all."""
     m, phase = len(islands), steps.task.costs.phase
     share = steps.task.costs.push.share if m > 2 else 1.0  # one counterpart: one stream
-    columns = [[island[place] for island in islands] for place in range(len(islands[0]))]
+    columns = _columns(islands)
     if m <= _DIRECT or m & (m - 1):
         waits = {rank: [sums[rank]] for rank in steps.ranks}
         for column in columns:
@@ -112,46 +113,29 @@ def lower_pull(task: Task, *, name: str = "hierarchical-pull") -> Lowered:
         for chunk in range(k):
             stage = steps.local(rank, after=launched[rank], reads=[("data", chunk)], write=("staged", chunk))
             waits[rank] = (*waits[rank], stage)
-    ready = steps.barrier(waits, islands)
-    columns = [[island[place] for island in islands] for place in range(k)]
-    shard_at = {rank: place for island in islands for place, rank in enumerate(island)}
-    loads = [list(each) for each in ready]
-    for island in islands:
-        for place, target in enumerate(island):
-            for other in _others(island, target):
-                loads[target].append(
-                    steps.load(target, other, shard, after=ready[target], share=costs.share,
-                               moves=[(("staged", place), ("slot", island.index(other)))])
-                )  # fmt: skip
+    place_of = {rank: place for island in islands for place, rank in enumerate(island)}
+    island_of = {rank: number for number, island in enumerate(islands) for rank in island}
+    loads = _fetch(steps, islands, waits,
+                   lambda target, other: (("staged", place_of[target]), ("slot", place_of[other])),
+                   nbytes=shard, share=costs.share)  # fmt: skip
     sums = [
         steps.local(rank, after=loads[rank], write=("partial", 0), duration=task.costs.phase,
-                    reads=[("staged", shard_at[rank]), *(("slot", j) for j in range(k) if j != shard_at[rank])])
+                    reads=[("staged", place_of[rank]), *(("slot", j) for j in range(k) if j != place_of[rank])])
         for rank in steps.ranks
     ]  # fmt: skip
-    ready = steps.barrier([(each,) for each in sums], columns)
-    loads = [list(each) for each in ready]
-    for column in columns:
-        for target in column:
-            for i, other in enumerate(column):
-                if other != target:
-                    loads[target].append(
-                        steps.load(target, other, shard, after=ready[target], share=costs.share if m > 2 else 1.0,
-                                   moves=[(("partial", 0), ("across", i))])
-                    )  # fmt: skip
+    loads = _fetch(steps, _columns(islands), [(each,) for each in sums],
+                   lambda _, other: (("partial", 0), ("across", island_of[other])),
+                   nbytes=shard, share=costs.share if m > 2 else 1.0)  # fmt: skip
     totals = [
         steps.local(rank, after=loads[rank], write=("total", 0), duration=task.costs.phase,
-                    reads=[("partial", 0), *(("across", i) for i in range(m) if rank not in islands[i])])
+                    reads=[("partial", 0), *(("across", i) for i in range(m) if i != island_of[rank])])
         for rank in steps.ranks
     ]  # fmt: skip
     for rank in steps.ranks:
-        steps.local(rank, after=(totals[rank],), reads=[("total", 0)], write=("data", shard_at[rank]))
-    ready = steps.barrier([(each,) for each in totals], islands)
-    for island in islands:
-        for target in island:
-            for place, other in enumerate(island):
-                if other != target:
-                    steps.load(target, other, shard, after=ready[target], share=costs.share,
-                               moves=[(("total", 0), ("data", place))])  # fmt: skip
+        steps.local(rank, after=(totals[rank],), reads=[("total", 0)], write=("data", place_of[rank]))
+    _fetch(steps, islands, [(each,) for each in totals],
+           lambda _, other: (("total", 0), ("data", place_of[other])),
+           nbytes=shard, share=costs.share)  # fmt: skip
     return steps.lowered(name, "flags", chunks=k, epochs=2, reason=_words(islands))
 
 
@@ -160,36 +144,48 @@ def lower_oneshot_pull(task: Task, *, name: str = "hierarchical-oneshot-pull") -
     islands, costs, steps = _islands(task), task.costs.pull, Steps(task)
     m = len(islands)
     launched = steps.launch(costs.base, stage=[(("data", 0), ("staged", 0))])
-    ready = steps.barrier(launched, islands)
-    loads = [list(each) for each in ready]
-    for island in islands:
-        for target in island:
-            for other in _others(island, target):
-                loads[target].append(
-                    steps.load(target, other, task.nbytes, after=ready[target], share=costs.share,
-                               moves=[(("staged", 0), ("slot", other))])
-                )  # fmt: skip
-    members = {rank: island for island in islands for rank in island}
+    loads = _fetch(steps, islands, launched,
+                   lambda _, other: (("staged", 0), ("slot", other)),
+                   nbytes=task.nbytes, share=costs.share)  # fmt: skip
+    island_of = {rank: number for number, island in enumerate(islands) for rank in island}
     sums = [
         steps.local(rank, after=loads[rank], write=("partial", 0), duration=task.costs.phase,
-                    reads=[("staged", 0), *(("slot", other) for other in members[rank] if other != rank)])
+                    reads=[("staged", 0), *(("slot", other) for other in _others(islands[island_of[rank]], rank))])
         for rank in steps.ranks
     ]  # fmt: skip
-    columns = [[island[place] for island in islands] for place in range(len(islands[0]))]
-    ready = steps.barrier([(each,) for each in sums], columns)
-    loads = [list(each) for each in ready]
-    for column in columns:
-        for target in column:
-            for i, other in enumerate(column):
-                if other != target:
-                    loads[target].append(
-                        steps.load(target, other, task.nbytes, after=ready[target],
-                                   share=costs.share if m > 2 else 1.0, moves=[(("partial", 0), ("across", i))])
-                    )  # fmt: skip
+    loads = _fetch(steps, _columns(islands), [(each,) for each in sums],
+                   lambda _, other: (("partial", 0), ("across", island_of[other])),
+                   nbytes=task.nbytes, share=costs.share if m > 2 else 1.0)  # fmt: skip
     for rank in steps.ranks:
         steps.local(rank, after=loads[rank], write=("data", 0),
-                    reads=[("partial", 0), *(("across", i) for i in range(m) if rank not in islands[i])])  # fmt: skip
+                    reads=[("partial", 0), *(("across", i) for i in range(m) if i != island_of[rank])])  # fmt: skip
     return steps.lowered(name, "flags", chunks=1, epochs=2, reason=_words(islands))
+
+
+def _fetch(
+    steps: Steps,
+    groups: Sequence[Sequence[int]],
+    after: Waits,
+    move: Callable[[int, int], tuple[Buffer, Buffer]],
+    *,
+    nbytes: float,
+    share: float,
+) -> Waits:
+    """A flag barrier in every group, then each member's loads from the others: ``move(target, other)``."""
+    ready = steps.barrier(after, groups)
+    loads = list(ready)
+    for group in groups:
+        for target in group:
+            for other in _others(group, target):
+                position = steps.load(target, other, nbytes, after=ready[target], share=share,
+                                      moves=[move(target, other)])  # fmt: skip
+                loads[target] = (*loads[target], position)
+    return loads
+
+
+def _columns(islands: Islands) -> list[list[int]]:
+    """Counterparts: the ranks at one place of every island."""
+    return [[island[place] for island in islands] for place in range(len(islands[0]))]
 
 
 def lower_leader(task: Task, *, name: str = "hierarchical-leader") -> Lowered:
@@ -228,7 +224,7 @@ def lower_leader(task: Task, *, name: str = "hierarchical-leader") -> Lowered:
     return steps.lowered(name, "sentinel", chunks=1, epochs=2, reason=_words(islands))
 
 
-def _others(group: tuple[int, ...] | list[int], rank: int) -> list[int]:
+def _others(group: Sequence[int], rank: int) -> list[int]:
     """The others of a group, starting after the rank: staggered, so that not all begin with one target."""
     place = group.index(rank)
     return [*group[place + 1 :], *group[:place]]

@@ -107,18 +107,14 @@ def plan(task: Task, *, algorithm: Algorithm | None = None, protocol: Protocol |
                        ll128="LL128" in (nccl.protocol, protocol), version=nccl.version)  # fmt: skip
     reason = "NCCL's cost model"
     asked = [
-        cost
-        for cost in table
-        if nccl.algorithm in (None, cost.algorithm) and nccl.protocol in (None, cost.protocol)
+        cost for cost in table if nccl.algorithm in (None, cost.algorithm) and nccl.protocol in (None, cost.protocol)
     ]
     if nccl.algorithm or nccl.protocol:
         reason = "forced by NCCL_ALGO / NCCL_PROTO"
         if not asked:  # NCCL falls back to what there is (a tree serves all-reduce only)
             asked, reason = table, "NCCL's cost model (NCCL_ALGO / NCCL_PROTO name nothing that serves this)"
     if algorithm is not None or protocol is not None:
-        asked = [
-            cost for cost in table if algorithm in (None, cost.algorithm) and protocol in (None, cost.protocol)
-        ]
+        asked = [cost for cost in table if algorithm in (None, cost.algorithm) and protocol in (None, cost.protocol)]
         reason = "forced by name"
         if not asked:
             raise Infeasible(f"NCCL has no {algorithm} {protocol} for {task.kind}")
@@ -174,7 +170,8 @@ def lower_nccl(
         program = lower_chain(task.nbytes, order=ring.order, down=[edge_hop(edge) for edge in chain],
                               up=[edge_hop(edge[::-1]) for edge in chain], base=base, channels=chosen.channels,
                               pieces=pieces, capacity=task.capacity, name=name)  # fmt: skip
-    return Lowered(program=program, algorithm=f"NCCL {algorithm}", protocol=str(protocol) + (" memcpy" if memcpy else ""),
+    return Lowered(program=program, algorithm=f"NCCL {algorithm}",
+                   protocol=f"{protocol} memcpy" if memcpy else str(protocol),
                    transport=" + ".join(TRANSPORT_NAMES[kind] for kind in kinds), channels=chosen.channels,
                    reason=chosen.reason)  # fmt: skip
 

@@ -52,7 +52,11 @@ def ring(protocol: Protocol) -> AlgorithmEntry:
 def tree(protocol: Protocol) -> AlgorithmEntry:
     """The tree in that protocol."""
     per_hop = "2" if protocol is Protocol.SIMPLE else "1"
-    cost = Cost(traversals=f"2*(n-1)*{per_hop}", messages="(2 if n > 2 else 1)*min(8, ceil(S/65536))", nbytes="2*S if n > 2 else S")
+    cost = Cost(
+        traversals=f"2*(n-1)*{per_hop}",
+        messages="(2 if n > 2 else 1)*min(8, ceil(S/65536))",
+        nbytes="2*S if n > 2 else S",
+    )
     return AlgorithmEntry(
         lower=partial(lower_nccl, algorithm=Algorithm.TREE, protocol=protocol),
         costs={CollectiveKind.ALL_REDUCE: cost},
@@ -65,7 +69,7 @@ def tree(protocol: Protocol) -> AlgorithmEntry:
 CHOICE: Final = AlgorithmEntry(
     lower=_serve,
     costs={kind: Cost(traversals="-1", messages="-1", nbytes="-1") for kind in CollectiveKind},
-    about="NCCL as it would choose itself: transport by P2P level, ring search, algorithm and protocol by its cost model",
+    about="NCCL as it chooses itself: transport by P2P level, ring search, algorithm and protocol by its cost model",
     source=_SOURCE,
     needs=_ANYWHERE,
 )
@@ -76,7 +80,7 @@ MEMCPY: Final = AlgorithmEntry(
         for kind, cost in _ring_costs("2").items()
         if kind not in _PEERS
     },
-    about="NCCL ring whose host-memory edges use copy engines: more bandwidth, more latency (NCCL_SHM_USE_CUDA_MEMCPY=1)",
+    about="NCCL ring whose host-memory edges use copy engines (NCCL_SHM_USE_CUDA_MEMCPY=1): more bandwidth and latency",
     source=f"{_SOURCE}, src/transport/shm.cc; sgl-project/sglang issue 39605",
     needs=_ANYWHERE,
 )

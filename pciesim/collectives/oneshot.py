@@ -73,9 +73,7 @@ def _mutual(task: Task) -> bool:
     return task.kind not in (CollectiveKind.BROADCAST, CollectiveKind.SEND_RECV)
 
 
-def lower_pull(
-    task: Task, *, end_barrier: bool = False, atomic: bool = False, name: str = "oneshot-pull"
-) -> Lowered:
+def lower_pull(task: Task, *, end_barrier: bool = False, atomic: bool = False, name: str = "oneshot-pull") -> Lowered:
     """One-shot pull behind a flag barrier; ``end_barrier`` adds vLLM's closing one, ``atomic`` swaps flags in place."""
     costs, steps = task.costs.pull, Steps(task)
     chunks, owed = parcels(task)
@@ -126,7 +124,7 @@ PUSH: Final = AlgorithmEntry(
     lower=lower_push,
     costs={**_costs("1"), CollectiveKind.BROADCAST: Cost(traversals="1", messages="n-1", nbytes="(n-1)*S")},
     about="every rank stores its tensor into a slot of every peer; sentinels instead of flags, no barrier",
-    source="TensorRT-LLM and FlashInfer trtllm_allreduce_fusion; SGLang CustomAllReduceV2; FlashInfer PCIe-IPC unstaged",
+    source="TensorRT-LLM, FlashInfer trtllm_allreduce_fusion and PCIe-IPC unstaged; SGLang CustomAllReduceV2",
 )
 PULL: Final = AlgorithmEntry(
     lower=lower_pull,

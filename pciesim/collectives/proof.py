@@ -193,7 +193,9 @@ def prove_race_free(graph: EventGraph) -> None:
 
 
 def _race(graph: EventGraph, rank: int, buffer: Buffer, one: int, other: int) -> str:
-    told = [f"{event.kind} of step {event.step} in call {event.call}" for event in (graph.events[one], graph.events[other])]
+    told = [
+        f"{event.kind} of step {event.step} in call {event.call}" for event in (graph.events[one], graph.events[other])
+    ]
     return f"'{graph.program.name}': {told[0]} and {told[1]} touch {buffer} of rank {rank} in no fixed order"
 
 

@@ -137,9 +137,7 @@ class Steps:
             )
         )
 
-    def barrier(
-        self, after: Waits, groups: Iterable[Sequence[int]] | None = None, *, atomic: bool = False
-    ) -> Waits:
+    def barrier(self, after: Waits, groups: Iterable[Sequence[int]] | None = None, *, atomic: bool = False) -> Waits:
         """Every rank flags every other of its group; returns what each then waits for: its own steps and the flags."""
         waits = [list(own) for own in after]
         for group in [list(self.ranks)] if groups is None else groups:

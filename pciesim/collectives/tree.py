@@ -1,7 +1,7 @@
 """NCCL's tree on one node: a chain. The tensor is summed up the chain to its head and copied back down.
 
-2 (n - 1) hops like the ring, but each carries the whole tensor, in pieces that follow one another. A broadcast is the way
-down alone.
+2 (n - 1) hops like the ring, but each carries the whole tensor, in pieces that follow one another. A broadcast is the
+way down alone.
 """
 
 from __future__ import annotations

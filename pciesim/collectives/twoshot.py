@@ -15,7 +15,7 @@ from pciesim.collectives.steps import Steps, Waits
 from pciesim.collectives.task import Lowered, Task
 from pciesim.schedule import CollectiveKind
 
-__all__ = ["PULL", "PUSH", "TRTLLM", "VLLM_2STAGE", "lower_pull", "lower_push", "lower_trtllm"]
+__all__ = ["PULL", "PUSH", "TRTLLM", "VLLM_2STAGE", "lower_pull", "lower_push", "lower_trtllm", "lower_vllm"]
 
 
 def lower_push(

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from pciesim.commands.group import group_timer
+from pciesim.commands._group import group_timer
 from pciesim.commands.predict import Evaluator
 from pciesim.errors import InputError, UnknownName
 
@@ -90,7 +90,9 @@ def collective(
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option(metavar="FILE|NAME", help="Calibrated profile, as a file or a shipped name.", show_default="by GPU"),
+        typer.Option(
+            metavar="FILE|NAME", help="Calibrated profile, as a file or a shipped name.", show_default="by GPU"
+        ),
     ] = None,
     evaluator: Annotated[Evaluator, typer.Option(help="Simulate, or use the closed form.")] = Evaluator.SIMULATE,
     skew: Annotated[
@@ -120,9 +122,7 @@ def collective(
     wanted = CollectiveKind(kind)
     if skew != 1.0 and wanted is not CollectiveKind.ALL_TO_ALL:
         raise InputError(f"--skew is for all_to_all; the ranks of {kind} have equal loads")
-    timer = group_timer(
-        topo=topo, gpus=gpus, profile=profile, evaluator=evaluator.value, overlay=overlay, nccl=nccl
-    )
+    timer = group_timer(topo=topo, gpus=gpus, profile=profile, evaluator=evaluator.value, overlay=overlay, nccl=nccl)
     names = [name.strip() for name in algorithm.split(",")] if algorithm else DEFAULT_ALGORITHMS[wanted]
     result = sweep(timer, wanted, parse_sizes(sizes), known(names, wanted), skew=skew)
     if plot is not None:

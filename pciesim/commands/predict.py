@@ -10,16 +10,24 @@ import typer
 
 from pciesim.errors import InputError
 
-__all__ = ["app", "parse_assignments", "parse_gpus"]
+__all__ = ["app", "parse_assignments", "parse_gpus", "parse_options"]
 
 EXAMPLES = """\b
 Examples:
   pciesim predict --topo rtx6000x8 --model qwen35_397b
   pciesim predict --topo rtx6000x8 --model qwen35_397b --tp 4 --gpus 0-3 --json
+  pciesim predict --topo rtx6000x8 --model qwen35_397b --phase prefill --prompt 4096
   pciesim predict --topo my_box.txt --overlay my_box.yaml --model qwen35_397b
 """
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+class Phase(StrEnum):
+    """What is predicted."""
+
+    DECODE = "decode"
+    PREFILL = "prefill"
 
 
 class Evaluator(StrEnum):
@@ -57,6 +65,11 @@ def parse_assignments(option: str, texts: list[str]) -> dict[str, str]:
     return found
 
 
+def parse_options(option: str, texts: list[str]) -> dict[str, str]:
+    """As :func:`parse_assignments`, a name alone being switched on: ``['--enable-mscclpp']``."""
+    return parse_assignments(option, [text if "=" in text else f"{text}=1" for text in texts])
+
+
 @app.command(epilog=EXAMPLES)
 def predict(
     topo: Annotated[
@@ -74,13 +87,38 @@ def predict(
     ] = None,
     batch: Annotated[int, typer.Option(min=1, metavar="N", help="Sequences decoded together.")] = 1,
     context: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Tokens already in the KV cache of each sequence.")
-    ] = 1024,
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Tokens already in the KV cache of each sequence.",
+            show_default="1024; a prompt: 0",
+        ),
+    ] = None,
+    phase: Annotated[Phase, typer.Option(help="A decode step, or the time to a prompt's first token.")] = Phase.DECODE,
+    prompt: Annotated[int | None, typer.Option(min=1, metavar="N", help="Prompt tokens of each sequence.")] = None,
+    chunk: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Prompt tokens of one pass.", show_default="the engine's own"),
+    ] = None,
+    ep: Annotated[int, typer.Option(min=1, metavar="N", help="Expert-parallel degree; divides --tp.")] = 1,
+    pp: Annotated[int, typer.Option(min=1, metavar="N", help="Pipeline stages of --tp GPUs each.")] = 1,
+    dp: Annotated[int, typer.Option(min=1, metavar="N", help="Replicas of --tp x --pp GPUs each.")] = 1,
+    attention_dp: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Groups of a replica that attend to different sequences.")
+    ] = 1,
     gpus: Annotated[
         str | None,
         typer.Option(metavar="LIST", help="GPUs to use, as in 0,1,2,3 or 0-3.", show_default="chosen by distance"),
     ] = None,
     engine: Annotated[str, typer.Option(metavar="NAME", help="Serving engine whose schedule is followed.")] = "sglang",
+    engine_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY[=VALUE]",
+            help="Flag or variable of the engine; 'pciesim engine explain' lists them. Can be repeated.",
+        ),
+    ] = None,
     allreduce: Annotated[
         str, typer.Option(metavar="NAME", help="All-reduce algorithm, or auto for the engine's own choice.")
     ] = "auto",
@@ -109,8 +147,14 @@ def predict(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw where the step goes (.svg, .png, .pdf).")
     ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the step as a trace for Perfetto (.json).")
+    ] = None,
+    layers_out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write every op of the schedule (.json, .csv).")
+    ] = None,
 ) -> None:
-    """Predict the latency of a decode step, and say where the time goes."""
+    """Predict the latency of a decode step or of a prompt, and say where the time goes."""
     from pciesim.api import predict as predict_step
 
     prediction = predict_step(
@@ -126,7 +170,35 @@ def predict(
         evaluator=evaluator.value,
         overlay=overlay,
         nccl=parse_assignments("--nccl", nccl or []),
+        phase=phase.value,
+        prompt=prompt,
+        chunk=chunk,
+        ep=ep,
+        dp=dp,
+        pp=pp,
+        attention_dp=attention_dp,
+        options=parse_options("--engine-option", engine_option or []),
     )
+    if trace is not None:
+        from pciesim.api import load_scenario
+        from pciesim.errors import InputError
+        from pciesim.formats.files import write_text
+        from pciesim.reports.trace_json import trace_json
+        from pciesim.step import evaluate_step, timer_of
+
+        if phase is not Phase.DECODE:
+            raise InputError("--trace shows a decode step; leave --phase prefill out")
+        scenario, _ = load_scenario(
+            topo=topo, model=model, tp=tp, batch=batch, context=prediction.request.context,
+            gpus=None if gpus is None else parse_gpus(gpus), engine=engine, allreduce=allreduce, profile=profile,
+            overlay=overlay, nccl=parse_assignments("--nccl", nccl or []), ep=ep, dp=dp, pp=pp,
+            attention_dp=attention_dp, options=parse_options("--engine-option", engine_option or []),
+        )  # fmt: skip
+        write_text(trace, trace_json(scenario, evaluate_step(scenario, timer_of(scenario, evaluator.value))))
+    if layers_out is not None:
+        from pciesim.reports.engine_layers import write_layers
+
+        write_layers(prediction, layers_out)
     if plot is not None:
         from pciesim.reports.prediction_plot import plot_prediction
 

@@ -21,6 +21,7 @@ SCHEMAS: Final = {
     "topology": "pciesim.formats.topology_overlay:OverlayDocument",
     "model": "pciesim.formats.model_yaml:ModelDocument",
     "profile": "pciesim.formats.profile_yaml:ProfileDocument",
+    "engine": "pciesim.formats.engine_yaml:EngineDocument",
 }
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)

@@ -14,7 +14,7 @@ __all__ = ["app"]
 EXAMPLES = """\b
 Examples:
   pciesim sweep --topo rtx6000x8 --model qwen35_397b --vary tp=4,8 --vary batch=1,8,64 -o grid.csv
-  pciesim sweep --topo rtx6000x8 --model qwen35_397b --vary allreduce=nccl,oneshot-push --vary batch=1,64 -o grid.csv --resume
+  pciesim sweep --topo rtx6000x8 --model qwen35_397b --vary tp=4,8 --vary batch=1,8,64,128 -o grid.csv --resume
 """
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)

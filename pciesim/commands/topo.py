@@ -52,7 +52,7 @@ def show(
 ) -> None:
     """Show a box: tree, matrix, what every pair costs, what was assumed."""
     from pciesim.api import load_profile
-    from pciesim.formats.catalogue import gpu_type
+    from pciesim.formats.catalogue import gpu_type, host_type
     from pciesim.physics import RouteCosts
 
     loaded = _load(topology, overlay, also)
@@ -73,7 +73,8 @@ def show(
     else:
         from pciesim.reports.topology_text import print_fabric
 
-        print_fabric(fabric, costs, profile=found.name, gpu_name=gpu.name if gpu else "")
+        cpu = host_type(fabric.host.cpu).name if fabric.host.cpu else ""
+        print_fabric(fabric, costs, profile=found.name, gpu_name=gpu.name if gpu else "", cpu_name=cpu)
 
 
 @app.command(epilog="Example:  pciesim topo check my_box.txt --also p2p.txt --also lspci.txt")

@@ -75,7 +75,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         # By name: reports stand above this room, and only a notebook asks.
-        text: str = importlib.import_module("pciesim.reports.html_comparison").comparison_html(self)
+        text: str = importlib.import_module("pciesim.reports.html_tables").comparison_html(self)
         return text
 
 

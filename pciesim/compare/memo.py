@@ -33,7 +33,10 @@ class Memo:
 
     def schedule(self, scenario: Scenario) -> Schedule:
         """The ops of a scenario's step. Models and engines are told apart by identity: load each once."""
-        key = (id(scenario.model), id(scenario.engine), scenario.workload, scenario.parallelism, scenario.transforms)
+        key = (
+            id(scenario.model), id(scenario.engine), scenario.workload, scenario.parallelism, scenario.speculation,
+            scenario.transforms,
+        )  # fmt: skip
         if key not in self._schedules:
             self._schedules[key] = (scenario, schedule_of(scenario))  # keeps the objects whose ids are in the key
         return self._schedules[key][1]

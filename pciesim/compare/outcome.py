@@ -15,7 +15,7 @@ from pciesim.prediction import MemoryUse
 from pciesim.profile import Interval
 from pciesim.scenario import Scenario
 from pciesim.schedule import Category, Collective, Compute, Host
-from pciesim.step import Step, evaluate_step
+from pciesim.step import Step, evaluate_step, host_parameter, host_time
 from pciesim.units import Seconds
 
 __all__ = ["CallLine", "Outcome", "Refusal", "outcome_of", "responses_of"]
@@ -104,16 +104,29 @@ def outcome_of(
     return Outcome(
         configuration=configuration,
         step=step.timeline.length,
-        tokens=1.0,
+        tokens=scenario.yields.value,
         sequences=scenario.workload.batch * scenario.parallelism.dp,
         traversals=sum(memo.traversals(each.lowered.program) * step.counts[op] for op, each in step.timed.items()),
         parts=MappingProxyType(_parts(step)),
         calls=_calls(step, memo),
         memory=memory,
         gpus=tuple(scenario.fabric.device(name).index or 0 for name in scenario.gpus),
-        responses=responses_of(scenario, step, memo) if intervals else MappingProxyType({}),
+        responses=_per_token(scenario, step, responses_of(scenario, step, memo)) if intervals else MappingProxyType({}),
         notes=notes,
     )
+
+
+def _per_token(scenario: Scenario, step: Step, responses: Responses) -> Responses:
+    """Responses of the time per token: those of the step over the tokens it yields, and that of the yield itself."""
+    yields, length = scenario.yields, step.timeline.length
+    found = {name: each.scaled(1 / yields.value) for name, each in responses.items()}
+    if yields.low < yields.high:
+        found["acceptance of drafts"] = Response(
+            low=length / yields.low - length / yields.value,
+            high=length / yields.high - length / yields.value,
+            evidence="published",
+        )
+    return MappingProxyType(found)
 
 
 def responses_of(scenario: Scenario, step: Step, memo: Memo) -> Responses:
@@ -137,7 +150,8 @@ def responses_of(scenario: Scenario, step: Step, memo: Memo) -> Responses:
             found[shift.name] = Response(low=low, high=high, evidence=shift.evidence)
     low_by: dict[Category, Seconds] = defaultdict(float)
     high_by: dict[Category, Seconds] = defaultdict(float)
-    gaps = hosts = 0
+    gaps = 0
+    hosts: Counter[str] = Counter()
     for op in critical:
         if isinstance(op, Compute) and op.kernel in step.kernels:
             time = step.kernels[op.kernel]
@@ -145,17 +159,17 @@ def responses_of(scenario: Scenario, step: Step, memo: Memo) -> Responses:
             high_by[op.category] += time.high - time.value
             gaps += 1
         elif isinstance(op, Compute) and isinstance(op.kernel, Host):
-            hosts += 1
+            hosts[op.kernel.place] += 1
     for category, low in low_by.items():
         found[f"kernels: {category}"] = Response(low=low, high=high_by[category], evidence="kernel tables")
     gap = step.gap
     found["launch gap per kernel"] = Response(
         low=gaps * (gap.low - gap.value), high=gaps * (gap.high - gap.value), evidence=str(gap.source)
     )
-    host = scenario.profile.parameter(scenario.engine.host_parameter)
-    if hosts:
-        found[scenario.engine.host_parameter] = Response(
-            low=hosts * (host.low - host.value), high=hosts * (host.high - host.value), evidence=str(host.evidence)
+    for place, count in hosts.items():
+        host = host_time(scenario, place)
+        found[host_parameter(scenario, place) or place] = Response(
+            low=count * (host.low - host.value), high=count * (host.high - host.value), evidence=str(host.evidence)
         )
     return MappingProxyType({name: each for name, each in found.items() if each.low or each.high})
 

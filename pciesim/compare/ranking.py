@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from pciesim.compare.outcome import Outcome
 
-__all__ = ["OBJECTIVES", "front", "ranked"]
+__all__ = ["OBJECTIVES", "Front", "front", "ranked"]
 
 OBJECTIVES: Final[Mapping[str, Callable[[Outcome], float]]] = MappingProxyType(
     {
@@ -17,6 +18,16 @@ OBJECTIVES: Final[Mapping[str, Callable[[Outcome], float]]] = MappingProxyType(
     }
 )
 """What is to be large."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """The outcomes that nothing beats in speed per user and total at once, among all that were tried."""
+
+    title: str
+    outcomes: tuple[Outcome, ...]
+    others: tuple[Outcome, ...]
+    refused: int
 
 
 def ranked(outcomes: Iterable[Outcome], objective: str) -> tuple[Outcome, ...]:

@@ -51,7 +51,7 @@ def is_lspci_tree(text: str) -> bool:
 
 
 def read_lspci(text: str, gpus: int, *, source: str) -> OverlayDocument:
-    """The GPUs' links and NUMA nodes, the switches above them with their uplinks, and ACS, as an overlay.
+    """The GPUs' links and NUMA nodes, the switches and root complexes above them, uplinks and ACS, as an overlay.
 
     The generation is the least that the two ends of a link can do, because idle links train down; the width is the
     negotiated one. Raises InputError where the number of GPUs differs or the text lacks the capabilities.
@@ -88,6 +88,10 @@ def read_lspci(text: str, gpus: int, *, source: str) -> OverlayDocument:
         "notes": "; ".join(notes),
         "gpus": entries,
         "switches": switches,
+        "root_complexes": _root_complexes(
+            [(path[0] if path else card).address for card, path in zip(cards, paths, strict=True)],
+            [entry.get("numa") for entry in entries.values()],
+        ),
     }
     if ports and any("ACSCtl" in port.body for port in ports):
         data["host"] = {"acs_redirect": any(re.search(r"ACSCtl:.*ReqRedir\+", port.body) for port in ports)}
@@ -95,13 +99,19 @@ def read_lspci(text: str, gpus: int, *, source: str) -> OverlayDocument:
 
 
 def read_lspci_tree(text: str, gpus: int, *, source: str) -> OverlayDocument:
-    """The switches above the GPUs from ``lspci -tv``, as an overlay without links."""
+    """The switches and root complexes above the GPUs from ``lspci -tv``, as an overlay without links."""
     found = _walk(text, source)
     cards = sorted(chain for chain, name in found if "NVIDIA" in name and not re.search("Audio|USB|NVSwitch", name))
     chains = [chain for chain in cards if chain[-1].endswith(".0")]
     _check_count(len(chains), gpus, source)
+    roots = _root_complexes([chain[0] for chain in chains], [None for _ in chains])
     return OverlayDocument.model_validate(
-        {"schema": "pciesim/topology/1", "switches": _switches([chain[:-1] for chain in chains], {})}
+        {
+            "schema": "pciesim/topology/1",
+            "switches": _switches([chain[:-1] for chain in chains], {}),
+            # One bus for all is what many virtual machines show whatever the sockets, which this text does not have.
+            "root_complexes": roots if len(roots) > 1 else [],
+        }
     )
 
 
@@ -163,6 +173,19 @@ def _switches(chains: Sequence[Sequence[str]], links: Mapping[str, dict[str, Any
         | ({"uplink": links[address]} if links.get(address) else {})
         | ({"behind": names[parent]} if (parent := above[address]) is not None else {})
         for address in upstream
+    ]
+
+
+def _root_complexes(ports: Sequence[str], numa: Sequence[int | None]) -> list[dict[str, Any]]:
+    """One for each bus that root ports are on: behind it is a host bridge. Virtual machines put GPUs of several NUMA
+    nodes on one bus; those are kept apart, because a root complex is on one socket."""
+    found: dict[tuple[str, int | None], list[int]] = {}
+    for gpu, (port, node) in enumerate(zip(ports, numa, strict=True)):
+        found.setdefault((port[:7].removeprefix("0000:").replace(":", "_"), node), []).append(gpu)
+    buses = [bus for bus, _ in found]
+    return [
+        {"name": f"root_{bus}" + (f"_numa{node}" if buses.count(bus) > 1 else ""), "gpus": gpus}
+        for (bus, node), gpus in found.items()
     ]
 
 

@@ -17,7 +17,7 @@ from pciesim.errors import InputError
 from pciesim.fabric import Device, DeviceKind, Fabric, Link, LinkKind
 from pciesim.formats.catalogue import gpu_type, host_by_cpuid, host_type
 from pciesim.formats.topology_overlay import OverlayDocument
-from pciesim.formats.topology_smi import TopologyMatrix
+from pciesim.formats.topology_smi import TopologyMatrix, runs
 from pciesim.hardware import PCIE_WIDTHS
 
 __all__ = ["is_nccl_xml", "read_nccl_xml", "write_nccl_xml"]
@@ -107,14 +107,8 @@ def _cpu_list(mask: str) -> str:
     if not re.fullmatch(r"[0-9a-fA-F]{1,512}", digits):
         return ""
     bits = int(digits, 16)
-    members = [bit for bit in range(bits.bit_length()) if bits >> bit & 1]
-    runs: list[list[int]] = []
-    for member in members:
-        if runs and member == runs[-1][-1] + 1:
-            runs[-1][-1] = member
-        else:
-            runs.append([member, member])
-    return ",".join(f"{first}-{last}" if first != last else str(first) for first, last in runs)
+    members = (bit for bit in range(bits.bit_length()) if bits >> bit & 1)
+    return ",".join(f"{first}-{last}" if first != last else str(first) for first, last in runs(members))
 
 
 def _leaves(

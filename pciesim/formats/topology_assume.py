@@ -8,15 +8,19 @@ from typing import Final
 
 from pciesim.fabric import Assumption
 from pciesim.formats.catalogue import UNKNOWN_HOST
-from pciesim.formats.topology_box import DEFAULT_GENERATION, DEFAULT_WIDTH, Box
+from pciesim.formats.topology_box import DEFAULT_GENERATION, DEFAULT_WIDTH, Box, PcieLink
 from pciesim.formats.topology_distance import Level
-from pciesim.formats.topology_infer import SocketEvidence
+from pciesim.formats.topology_infer import PlannedSwitch, SocketEvidence
+from pciesim.formats.topology_smi import runs
 from pciesim.hardware import pcie_bandwidth
 from pciesim.units import format_rate
 
 __all__ = ["assume"]
 
 _SHOWN: Final = 3  # pairs named in one assumption
+_EVIDENCE: Final = {each: f"told by {each}" for each in SocketEvidence} | {
+    SocketEvidence.ONE_SOCKET: "because nothing tells of more"
+}
 
 
 def assume(box: Box) -> tuple[Assumption, ...]:
@@ -25,7 +29,12 @@ def assume(box: Box) -> tuple[Assumption, ...]:
 
 
 def _names(box: Box, gpus: Sequence[int]) -> str:
-    return ", ".join(box.matrix.gpus[gpu] for gpu in gpus)
+    """``GPU1, GPU4 to GPU7``, or ``all 8 GPUs``."""
+    names = box.matrix.gpus
+    if len(gpus) == len(names) > 1:
+        return f"all {len(gpus)} GPUs"
+    spans = [(names[first], " to " if last > first + 1 else ", ", names[last]) for first, last in runs(gpus)]
+    return ", ".join(first if first == last else f"{first}{word}{last}" for first, word, last in spans)
 
 
 def _cells(box: Box, pairs: Sequence[tuple[int, int]]) -> str:
@@ -69,7 +78,7 @@ def _sockets(box: Box) -> Iterator[Assumption]:
             )
     elif stated.host.sockets is None and (plan.sockets > 1 or _printed_pairs(box, Level.SYS)):
         yield Assumption(
-            text=f"{plan.sockets} socket{'s' if plan.sockets > 1 else ''}, told by {plan.socket_evidence}: there is "
+            text=f"{plan.sockets} socket{'s' if plan.sockets > 1 else ''}, {_EVIDENCE[plan.socket_evidence]}: there is "
             f"no NUMA column ({_cells(box, _printed_pairs(box, Level.SYS)) or 'no SYS pair'})",
             settle="lscpu | grep Socket ; cat /sys/bus/pci/devices/<address>/numa_node for each GPU",
             matters="which pairs cross the socket link: 0 to 0.3 us a traversal, and its bandwidth",
@@ -111,11 +120,14 @@ def _sys_inside_node(box: Box) -> Iterator[Assumption]:
 
 
 def _virtual_machine(box: Box) -> Iterator[Assumption]:
-    pairs = _printed_pairs(box)
-    if box.overlay.switches is None and pairs and pairs == _printed_pairs(box, Level.PHB):
+    pairs, matrix = _printed_pairs(box), box.matrix
+    guest = {"PHB": "virtual machines print"} | ({} if any(matrix.cpu_affinity) else {"SYS": "WSL prints"})
+    for word, who in guest.items():
+        if box.overlay.switches is not None or not pairs or pairs != _printed_pairs(box, Level[word]):
+            continue
         yield Assumption(
-            text=f"every GPU on a root port of its own: all pairs are PHB ({_cells(box, pairs)}), which virtual "
-            "machines print whatever the wiring",
+            text=f"every GPU on a root port of its own: all pairs are {word} ({_cells(box, pairs)}), which {who} "
+            "whatever the wiring",
             settle="nvidia-smi topo -m or lspci -tv on the host instead of the guest",
             matters="hidden switches share uplinks and shorten traversals (0.37 against 0.7 us); hidden sockets add",
         )
@@ -124,41 +136,59 @@ def _virtual_machine(box: Box) -> Iterator[Assumption]:
 def _shared_uplinks(box: Box) -> Iterator[Assumption]:
     if box.overlay.switches is not None:
         return
+    by_link: dict[PcieLink, list[PlannedSwitch]] = {}
     for switch in box.plan.switches:
         if len(switch.gpus) > 1:
-            link = box.uplink(switch)
-            one, other = switch.gpus[:2]
-            yield Assumption(
-                text=f"{switch.name}: {_names(box, switch.gpus)} share one switch and one Gen{link[0]} x{link[1]} "
-                f"uplink ({_cells(box, list(combinations(switch.gpus, 2)))})",
-                settle=f"copy from {_names(box, [one])} and {_names(box, [other])} out of the switch at once: half the "
-                "rate each means a shared uplink. lspci -tv shows a cascade of chips",
-                matters=f"traffic that leaves the switch shares {format_rate(pcie_bandwidth(*link))}; an uplink each "
-                "would double it or more",
-            )
+            by_link.setdefault(box.uplink(switch), []).append(switch)
+    for link, switches in by_link.items():
+        one, other = switches[0].gpus[:2]
+        pairs = [pair for switch in switches for pair in combinations(switch.gpus, 2)]
+        behind = "; ".join(f"{switch.name}: {_names(box, switch.gpus)}" for switch in switches)
+        yield Assumption(
+            text=f"GPUs of one switch share one Gen{link[0]} x{link[1]} uplink, {behind} ({_cells(box, pairs)})",
+            settle=f"copy from {_names(box, [one])} and {_names(box, [other])} out of the switch at once: half the "
+            "rate each means a shared uplink. lspci -tv shows a cascade of chips",
+            matters=f"traffic that leaves a switch shares {format_rate(pcie_bandwidth(*link))}; an uplink each would "
+            "double it or more",
+        )
 
 
 def _trees(box: Box) -> Iterator[Assumption]:
+    """PXB: a switch over switches, or one chip that shows its bridges nested."""
     if box.overlay.switches is not None:
         return
-    for top in box.plan.switches:
+    nested: list[tuple[str, list[tuple[int, int]]]] = []
+    for top in (switch for switch in box.plan.switches if switch.behind is None):
         inside = [switch for switch in box.plan.switches if switch.behind == top.name]
-        gpus = [*top.gpus, *(gpu for switch in inside for gpu in switch.gpus)]
-        names = _names(box, sorted(gpus))
-        pairs = [pair for pair in _printed_pairs(box, Level.PXB) if pair[0] in gpus and pair[1] in gpus]
-        where = f"({_cells(box, pairs) or 'by the NICs'})"
+        members = {index for switch in (top, *inside) for index in _indices(box, switch)}
+        pairs = [
+            (one, other)
+            for one, other in combinations(sorted(members), 2)
+            if box.plan.distances.of(one, other) is Level.PXB and (one, other) not in box.plan.distances.hidden
+        ]
         if len(inside) > 1:
+            gpus = sorted(gpu for switch in (top, *inside) for gpu in switch.gpus)
             yield Assumption(
-                text=f"{top.name} joins {len(inside)} switches of {names} under one uplink {where}",
+                text=f"{top.name} joins {len(inside)} switches of {_names(box, gpus)} under one uplink "
+                f"({_cells(box, pairs) or 'by the distances of other pairs'})",
                 settle="lspci -tv shows the bridges; state switches in the overlay",
                 matters="a cascade without it saves a switch between the groups (0.105 us a traversal)",
             )
-        elif inside or len(top.gpus) > 1:
-            yield Assumption(
-                text=f"{top.name}: PXB among {names} is one chip that shows nested bridges {where}",
-                settle="lspci -tv shows the bridges; state switches in the overlay",
-                matters="two chips in a row add a switch (0.105 us a traversal)",
-            )
+        elif pairs:
+            nested.append((top.name, pairs))
+    if nested:
+        cells = _cells(box, [pair for _, pairs in nested for pair in pairs])
+        yield Assumption(
+            text=f"PXB at {', '.join(name for name, _ in nested)} is inside one chip, which shows its bridges nested "
+            f"({cells})",
+            settle="lspci -tv shows the bridges; state switches in the overlay",
+            matters="two chips in a row add a switch (0.105 us a traversal)",
+        )
+
+
+def _indices(box: Box, switch: PlannedSwitch) -> tuple[int, ...]:
+    """Rows of the matrix of what hangs on a switch."""
+    return (*switch.gpus, *(len(box.matrix.gpus) + nic for nic in switch.nics))
 
 
 def _partitions(box: Box) -> Iterator[Assumption]:
@@ -177,12 +207,27 @@ def _partitions(box: Box) -> Iterator[Assumption]:
         )
 
 
+def _root_complexes(box: Box) -> Iterator[Assumption]:
+    """Said where it moves a figure: two switches that may share a root complex's way to memory, or may not."""
+    if box.overlay.root_complexes:
+        return
+    tops = {box.plan.top(holder): box.plan.switch(holder).socket for holder in box.plan.gpu_switches if holder}
+    crowded = [name for name, socket in tops.items() if list(tops.values()).count(socket) > 1]
+    if crowded:
+        yield Assumption(
+            text=f"{', '.join(crowded)} each have a way of their own to the memory of their socket (no cell shows what "
+            "root complexes carry)",
+            settle="lspci -tv: uplinks on one bus share a root complex; state root_complexes in the overlay",
+            matters="copies to and from the host: two switches on one root complex reach 73 GB/s, on two 114 (WRX90)",
+        )
+
+
 def _hidden_by_nvlink(box: Box) -> Iterator[Assumption]:
     distances = box.plan.distances
     if distances.guessed:
         yield Assumption(
-            text=f"the PCIe path of {len(distances.guessed)} NVLink pairs is taken from NUMA columns and bounds "
-            f"({_cells(box, distances.guessed)})",
+            text="the PCIe path of pairs that show NVLink is taken from NUMA columns and from what is printed of other "
+            f"pairs ({_cells(box, distances.guessed)})",
             settle="lspci -tv",
             matters="only traffic that avoids NVLink (host memory, NCCL with NVLink or P2P off)",
         )
@@ -281,6 +326,7 @@ _RULES: Final[tuple[Callable[[Box], Iterator[Assumption]], ...]] = (
     _shared_uplinks,
     _trees,
     _partitions,
+    _root_complexes,
     _hidden_by_nvlink,
     _slots,
     _models,

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 from pciesim.formats.catalogue import UNKNOWN_HOST, gpu_type, host_type, switch_type
 from pciesim.formats.topology_infer import Plan, PlannedSwitch
 from pciesim.formats.topology_overlay import LinkEntry, OverlayDocument
+from pciesim.formats.topology_roots import Roots, plan_roots
 from pciesim.formats.topology_smi import TopologyMatrix, is_nvlink
 from pciesim.hardware import GpuType, HostType, SwitchType
 from pciesim.units import GB, MIB, BytesPerSecond
@@ -38,6 +39,7 @@ class Box:
     host: HostType
     switches: dict[str, SwitchType | None]
     nvlinks: tuple[tuple[int, ...], ...]
+    roots: Roots
 
     def gpu_link(self, gpu: int) -> PcieLink:
         """A GPU's slot: as stated for it, for all, or the most that GPU and the port above can do."""
@@ -97,7 +99,8 @@ class Box:
 
 
 def resolve(matrix: TopologyMatrix, overlay: OverlayDocument, plan: Plan, *, source: str = "") -> Box:
-    """The box. Raises UnknownName for a GPU, CPU or switch model that the catalogue lacks."""
+    """The box. Raises UnknownName for a GPU, CPU or switch model that the catalogue lacks, InputError where root
+    complexes contradict the plan."""
     names = [
         entry.model if (entry := overlay.gpus.get(gpu)) and entry.model else overlay.gpu
         for gpu in range(len(matrix.gpus))
@@ -118,6 +121,7 @@ def resolve(matrix: TopologyMatrix, overlay: OverlayDocument, plan: Plan, *, sou
             )
             for one in range(len(names))
         ),
+        roots=plan_roots(matrix, overlay, plan, source=source),
     )
 
 

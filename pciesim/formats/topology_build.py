@@ -1,13 +1,12 @@
 """From a resolved box to the sealed fabric: devices, directed links at their specified rates, shared constraints.
 
-Wiring: GPU - [switch - ...] root port - root complex - socket. There is one root complex per socket, because crossing
-between its quadrants or host bridges costs no more than crossing it at all. Host memory hangs on the socket, one device
-per NUMA node, and sockets are joined all to all.
+Wiring: GPU - [switch - ...] root port - root complex - socket. Host memory hangs on the socket, one device per NUMA
+node, and sockets are joined all to all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -16,10 +15,11 @@ from pciesim.formats.catalogue import UNKNOWN_HOST, host_type
 from pciesim.formats.topology_assume import assume
 from pciesim.formats.topology_box import Box, PcieLink
 from pciesim.formats.topology_infer import PlannedSwitch
+from pciesim.formats.topology_roots import RootPort
 from pciesim.hardware import pcie_bandwidth
 from pciesim.units import BytesPerSecond
 
-__all__ = ["build_fabric"]
+__all__ = ["build_fabric", "unbound"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +33,14 @@ class _Parts:
 
 def build_fabric(box: Box, *, name: str) -> Fabric:
     """The fabric of a box, with what was assumed about it."""
-    ports = _root_ports(box)
+    below = [_gpus(box), _nics(box), _switches(box)]
+    ports = tuple(Device(name=port.name, kind=DeviceKind.ROOT_PORT) for port in box.roots.ports.values())
     parts = [
-        _gpus(box, ports),
-        _nics(box, ports),
-        _switches(box, ports),
-        _Parts(devices=tuple(Device(name=port, kind=DeviceKind.ROOT_PORT) for port in ports.values())),
-        _host(box),
+        *below,
+        _Parts(devices=ports),
+        _host(box, [link for part in below for link in part.links]),
         _nvlinks(box),
-        _quadrants(box, ports),
+        _quadrants(box),
     ]
     overlay, n = box.overlay, len(box.matrix.gpus)
     access = _peer_access(box)
@@ -92,33 +91,13 @@ def _slot(one: str, other: str, link: PcieLink) -> tuple[Link, Link]:
     return _wire(one, other, LinkKind.PCIE, pcie_bandwidth(*link), pcie=link)
 
 
-def _to_complex(port: str, socket: int, bandwidth: BytesPerSecond) -> tuple[Link, Link]:
-    """A root port into its I/O die: as wide as the slot's link, so that the slot is what limits."""
-    return _wire(port, f"root_complex{socket}", LinkKind.ON_CHIP, bandwidth)
+def _to_complex(port: RootPort, bandwidth: BytesPerSecond) -> tuple[Link, Link]:
+    """A root port into its root complex: as wide as the slot's link, so that the slot is what limits."""
+    return _wire(port.name, port.root_complex, LinkKind.ON_CHIP, bandwidth)
 
 
-def _root_ports(box: Box) -> dict[str, str]:
-    """Name of the root port of everything that hangs on one: GPUs and top switches by socket and lowest GPU, then
-    groups of NICs (named by their first)."""
-    plan = box.plan
-    above = {switch.name: switch.behind for switch in plan.switches}
-
-    def top(name: str) -> str:
-        behind = above[name]
-        return name if behind is None else top(behind)
-
-    tenants = [
-        (plan.gpu_sockets[gpu], gpu, top(holder) if holder is not None else box.matrix.gpus[gpu])
-        for gpu, holder in enumerate(plan.gpu_switches)
-    ]
-    names = [name for _, _, name in sorted(tenants)]
-    names += [switch.name for switch in plan.switches if switch.behind is None]
-    names += [box.matrix.nics[members[0]] for members in plan.nic_ports]
-    return {name: f"root_port{number}" for number, name in enumerate(dict.fromkeys(names))}
-
-
-def _gpus(box: Box, ports: dict[str, str]) -> _Parts:
-    matrix, plan = box.matrix, box.plan
+def _gpus(box: Box) -> _Parts:
+    matrix, plan, ports = box.matrix, box.plan, box.roots.ports
     devices: list[Device] = []
     links: list[Link] = []
     for gpu, name in enumerate(matrix.gpus):
@@ -135,13 +114,13 @@ def _gpus(box: Box, ports: dict[str, str]) -> _Parts:
             )
         )
         link = box.gpu_link(gpu)
-        links += _slot(name, holder or ports[name], link)
+        links += _slot(name, holder or ports[name].name, link)
         if holder is None:
-            links += _to_complex(ports[name], plan.gpu_sockets[gpu], pcie_bandwidth(*link))
+            links += _to_complex(ports[name], pcie_bandwidth(*link))
     return _Parts(devices=tuple(devices), links=tuple(links))
 
 
-def _nics(box: Box, ports: dict[str, str]) -> _Parts:
+def _nics(box: Box) -> _Parts:
     matrix, plan = box.matrix, box.plan
     labels = dict(matrix.nic_labels)
     links: list[Link] = []
@@ -149,11 +128,11 @@ def _nics(box: Box, ports: dict[str, str]) -> _Parts:
         if holder is not None:
             links += _slot(matrix.nics[nic], holder, box.nic_link(nic))
     for members in plan.nic_ports:
-        port = ports[matrix.nics[members[0]]]
+        port = box.roots.ports[matrix.nics[members[0]]]
         for nic in members:
-            links += _slot(matrix.nics[nic], port, box.nic_link(nic))
+            links += _slot(matrix.nics[nic], port.name, box.nic_link(nic))
         rate = max(pcie_bandwidth(*box.nic_link(nic)) for nic in members)
-        links += _to_complex(port, plan.nic_sockets[members[0]], rate)
+        links += _to_complex(port, rate)
     devices = [
         Device(name=name, kind=DeviceKind.NIC, index=nic, label=labels.get(name, ""))
         for nic, name in enumerate(matrix.nics)
@@ -161,16 +140,17 @@ def _nics(box: Box, ports: dict[str, str]) -> _Parts:
     return _Parts(devices=tuple(devices), links=tuple(links))
 
 
-def _switches(box: Box, ports: dict[str, str]) -> _Parts:
+def _switches(box: Box) -> _Parts:
+    ports = box.roots.ports
     devices: list[Device] = []
     links: list[Link] = []
     for switch in box.plan.switches:
         chip, link = box.switches[switch.name], box.uplink(switch)
         model = chip.key if chip is not None else ""
         devices.append(Device(name=switch.name, kind=DeviceKind.SWITCH, model=model, chip=switch.chip))
-        links += _slot(switch.name, switch.behind or ports[switch.name], link)
+        links += _slot(switch.name, switch.behind or ports[switch.name].name, link)
         if switch.behind is None:
-            links += _to_complex(ports[switch.name], switch.socket, pcie_bandwidth(*link))
+            links += _to_complex(ports[switch.name], pcie_bandwidth(*link))
     for one, other in combinations(box.plan.switches, 2):
         if one.chip and one.chip == other.chip:
             links += _wire(one.name, other.name, LinkKind.ON_CHIP, _inside_chip(box, one))
@@ -200,19 +180,21 @@ def _memory_bandwidth(box: Box) -> BytesPerSecond:
     return box.overlay.host.memory_bandwidth or box.host.memory_bandwidth / max(map(len, _nodes(box).values()))
 
 
-def _host(box: Box) -> _Parts:
+def _host(box: Box, below: Sequence[Link]) -> _Parts:
+    """Root complexes, sockets and memory. ``below`` are the links of everything that hangs on them."""
     stated, plan = box.overlay.host, box.plan
     per_node = _memory_bandwidth(box)
     devices: list[Device] = []
     links: list[Link] = []
     constraints: list[Constraint] = []
     for socket, nodes in _nodes(box).items():
-        cpu, inside = f"socket{socket}", f"root_complex{socket}"
-        devices += [
-            Device(name=inside, kind=DeviceKind.ROOT_COMPLEX, model=box.host.key),
-            Device(name=cpu, kind=DeviceKind.SOCKET, model=box.host.key),
-        ]
-        links += _wire(inside, cpu, LinkKind.ON_CHIP, per_node * len(nodes))
+        cpu = f"socket{socket}"
+        inside = [each for each in box.roots.complexes if each.socket == socket]
+        devices += [Device(name=each.name, kind=DeviceKind.ROOT_COMPLEX, model=box.host.key) for each in inside]
+        devices.append(Device(name=cpu, kind=DeviceKind.SOCKET, model=box.host.key))
+        for each in inside:
+            carries = each.bandwidth or unbound(each.name, below, per_node * len(nodes))
+            links += _wire(each.name, cpu, LinkKind.ON_CHIP, carries)
         for node in nodes:
             memory = f"memory{node}"
             devices.append(Device(name=memory, kind=DeviceKind.MEMORY, numa=node))
@@ -226,6 +208,12 @@ def _host(box: Box) -> _Parts:
     for one, other in combinations(range(plan.sockets), 2):
         links += _wire(f"socket{one}", f"socket{other}", LinkKind.SOCKET, count * rate, width=count)
     return _Parts(devices=tuple(devices), links=tuple(links), constraints=tuple(constraints))
+
+
+def unbound(root_complex: str, links: Iterable[Link], memory: BytesPerSecond) -> BytesPerSecond:
+    """A root complex's way to its socket where nobody stated what it carries: as much as its ports or the socket's
+    memory can, whichever is more, so that it never limits."""
+    return max(memory, sum(link.bandwidth for link in links if link.target == root_complex))
 
 
 def _nvlinks(box: Box) -> _Parts:
@@ -252,27 +240,21 @@ def _nvlinks(box: Box) -> _Parts:
     return _Parts(links=tuple(links), constraints=tuple(constraints))
 
 
-def _quadrants(box: Box, ports: dict[str, str]) -> _Parts:
-    """A quadrant's limit spans its root ports, one constraint per direction."""
+def _quadrants(box: Box) -> _Parts:
+    """What root complexes share on their way to the socket, one constraint per direction.
 
-    def port_of(tenant: str, socket: int) -> tuple[str, str]:
-        return ports[tenant], f"root_complex{socket}"
-
-    def top(name: str) -> tuple[str, str]:
-        switch = box.plan.switch(name)
-        return top(switch.behind) if switch.behind is not None else port_of(name, switch.socket)
-
+    Peers of one root complex turn inside it: eight GPUs behind two switches of one exchange as much as behind two
+    (179 GB/s), but reach host memory at 73 instead of 114 GB/s (rtx6kpro hardware/, WRX90).
+    """
+    sockets = {each.name: f"socket{each.socket}" for each in box.roots.complexes}
     constraints: list[Constraint] = []
     for quadrant in box.overlay.quadrants:
-        up = {top(name) for name in quadrant.switches}
-        for gpu in quadrant.gpus:
-            holder = box.plan.gpu_switches[gpu]
-            up.add(top(holder) if holder else port_of(box.matrix.gpus[gpu], box.plan.gpu_sockets[gpu]))
-        for word, links in (("up", sorted(up)), ("down", sorted((target, source) for source, target in up))):
-            if links:
-                constraints.append(
-                    Constraint(name=f"{quadrant.name}_{word}", capacity=quadrant.bandwidth, links=tuple(links))
-                )
+        up = tuple((name, sockets[name]) for name in quadrant.root_complexes)
+        down = tuple((target, source) for source, target in up)
+        constraints += [
+            Constraint(name=f"{quadrant.name}_{word}", capacity=quadrant.bandwidth, links=links)
+            for word, links in (("up", up), ("down", down))
+        ]
     return _Parts(constraints=tuple(constraints))
 
 

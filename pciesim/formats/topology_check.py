@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 
 from pciesim.fabric import DeviceKind, Fabric, LinkKind
 from pciesim.formats.catalogue import gpu_type, host_type
@@ -13,7 +14,7 @@ __all__ = ["findings"]
 
 def findings(fabric: Fabric) -> tuple[str, ...]:
     """Remarks about a fabric, slots first. None of them is an error."""
-    return (*_slots(fabric), *_uplinks(fabric), *_peers(fabric), *_traps(fabric))
+    return (*_slots(fabric), *_uplinks(fabric), *_host_bridges(fabric), *_peers(fabric), *_traps(fabric))
 
 
 def _slots(fabric: Fabric) -> Iterator[str]:
@@ -46,6 +47,20 @@ def _uplinks(fabric: Fabric) -> Iterator[str]:
         ]
         if below and up and max(link.bandwidth for link in below) > up[0].bandwidth:
             yield f"the uplink of {switch.name} is slower than a single slot behind it"
+
+
+def _host_bridges(fabric: Fabric) -> Iterator[str]:
+    """PHB against root complexes, where a socket has several."""
+    complexes = {device.name for device in fabric.of_kind(DeviceKind.ROOT_COMPLEX)}
+    pairs: dict[tuple[str, ...], list[str]] = {}
+    for one, other in combinations(fabric.gpus, 2):
+        route = fabric.route(one.name, other.name, nvlink=False)
+        passed = tuple(link.target for position in route.links if (link := fabric.links[position]).target in complexes)
+        if route.path_type == "PHB" and len(passed) > 1:
+            pairs.setdefault(passed, []).append(f"{one.name}-{other.name}")
+    for (first, *_, last), names in pairs.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"{names[0]}{more}: printed PHB, so one host bridge, but on {first} and {last} by what is stated"
 
 
 def _peers(fabric: Fabric) -> Iterator[str]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from pciesim.errors import InputError, UnknownName
+from pciesim.errors import InputError
 from pciesim.formats.topology_distance import Distances, Level, clusters, measure
 from pciesim.formats.topology_overlay import LinkEntry, OverlayDocument
 from pciesim.formats.topology_smi import TopologyMatrix
@@ -24,7 +24,7 @@ class SocketEvidence(StrEnum):
     NUMA = "the NUMA column"
     CPU_LISTS = "equal CPU lists"
     TWO_GROUPS = "the two groups that SYS separates"
-    ONE_SOCKET = "nothing: one socket"
+    ONE_SOCKET = "nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +65,11 @@ class Plan:
     def switch(self, name: str) -> PlannedSwitch:
         """The switch of that name. Raises StopIteration when there is none."""
         return next(switch for switch in self.switches if switch.name == name)
+
+    def top(self, name: str) -> str:
+        """The switch at the root port above a switch: itself where it is behind no other."""
+        behind = self.switch(name).behind
+        return name if behind is None else self.top(behind)
 
 
 def infer(matrix: TopologyMatrix, overlay: OverlayDocument, *, source: str = "") -> Plan:
@@ -110,17 +115,14 @@ def _single(nodes: Sequence[int]) -> int | None:
 
 def _check_indices(matrix: TopologyMatrix, overlay: OverlayDocument, source: str) -> None:
     gpus = {*overlay.gpus, *(gpu for switch in overlay.switches or () for gpu in switch.gpus)}
-    gpus |= {gpu for quadrant in overlay.quadrants for gpu in quadrant.gpus}
+    gpus |= {gpu for each in overlay.root_complexes for gpu in each.gpus}
     nics = {*overlay.nics, *(nic for switch in overlay.switches or () for nic in switch.nics)}
+    nics |= {nic for each in overlay.root_complexes for nic in each.nics}
     for word, named, names in (("GPU", gpus, matrix.gpus), ("NIC", nics, matrix.nics)):
         outside = sorted(index for index in named if index >= len(names))
         if outside:
             valid = f"0 to {len(names) - 1}" if names else "none"
             raise InputError(f"{word} {outside[0]} is not in the matrix (valid: {valid})", where=source)
-    switches = [switch.name for switch in overlay.switches or ()]
-    for name in (name for quadrant in overlay.quadrants for name in quadrant.switches):
-        if name not in switches:
-            raise UnknownName("switch", name, switches, where=source)
 
 
 # -- sockets ------------------------------------------------------------------------------------------------------
@@ -156,7 +158,26 @@ def _count_sockets(overlay: OverlayDocument, regions: Sequence[int | None]) -> t
         nodes *= 2
     per_socket = max(1, nodes // 2)
     stated = [entry.socket for entry in overlay.gpus.values() if entry.socket is not None]
+    stated += [entry.socket for entry in overlay.root_complexes if entry.socket is not None]
     return max([last // per_socket, *stated, *overlay.host.numa.values()]) + 1, per_socket
+
+
+def _stated_sockets(overlay: OverlayDocument) -> dict[int, int]:
+    """Sockets of GPUs: as stated for them, else for the root complex that lists them or a stated switch above them."""
+    holders = {gpu: entry for entry in overlay.switches or () for gpu in entry.gpus}
+    above = {entry.name: entry.behind for entry in overlay.switches or ()}
+    found: dict[int, int] = {}
+    for each in overlay.root_complexes:
+        if each.socket is None:
+            continue
+        found |= dict.fromkeys(each.gpus, each.socket)
+        for gpu, holder in holders.items():
+            name: str | None = holder.name
+            while name is not None and name not in each.switches:
+                name = above[name]
+            if name is not None:
+                found[gpu] = each.socket
+    return found | {gpu: entry.socket for gpu, entry in overlay.gpus.items() if entry.socket is not None}
 
 
 def _gpu_sockets(
@@ -167,7 +188,7 @@ def _gpu_sockets(
     nodes_per_socket: int,
 ) -> tuple[int, ...]:
     gpus = list(range(len(regions)))
-    stated = {gpu: entry.socket for gpu, entry in overlay.gpus.items() if entry.socket is not None}
+    stated = _stated_sockets(overlay)
 
     def known(gpu: int) -> int | None:
         region = regions[gpu]

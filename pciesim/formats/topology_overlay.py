@@ -8,6 +8,7 @@ Everything is optional, and what is stated here wins over what was inferred::
     gpus: {3: {width: 8}}                 # one slot differs
     switches:                             # all of them; GPUs named in none sit on root ports
       - {name: left, model: microchip_pm50100, gpus: [0, 1, 2, 3], uplink: {generation: 5, width: 16}}
+    root_complexes: [{name: root_00, switches: [left]}]   # several of one socket, and what hangs on each
     host: {cpu: EPYC 9575F, sockets: 2, socket_link: {links: 3}}
     nccl: {p2p_level: SYS}
 """
@@ -17,14 +18,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import Field, PositiveInt, ValidationInfo, field_validator
 
 from pciesim.formats.catalogue import ByteQuantity, Rate
 from pciesim.formats.documents import Document, read_document
 
 __all__ = [
     "ConcurrencyEntry", "GpuEntry", "HostEntry", "LinkEntry", "NcclEntry", "NicEntry", "OverlayDocument", "P2pEntry",
-    "QuadrantEntry", "SocketLinkEntry", "SwitchEntry", "read_overlay",
+    "QuadrantEntry", "RootComplexEntry", "SocketLinkEntry", "SwitchEntry", "read_overlay",
 ]  # fmt: skip
 
 Generation = Annotated[int, Field(ge=1, le=6)]
@@ -72,12 +73,26 @@ class SwitchEntry(Document):
     socket: Socket | None = None
 
 
-class QuadrantEntry(Document):
-    """Root ports that share one path into the I/O die: ``bandwidth`` is what all of them reach in one direction."""
+class RootComplexEntry(Document):
+    """A root complex (host bridge): a socket may have several, and nvidia-smi prints NODE between them.
+
+    ``gpus``, ``nics`` and ``switches`` stand for the root ports above them; what is in none of the list is on the
+    socket's ``root_complex0`` (or 1). ``bandwidth`` is what all of its ports reach outside it in one direction.
+    """
 
     name: str
     gpus: tuple[Index, ...] = ()
+    nics: tuple[Index, ...] = ()
     switches: tuple[str, ...] = ()
+    socket: Socket | None = None
+    bandwidth: Rate | None = None
+
+
+class QuadrantEntry(Document):
+    """Root complexes that share one path into the I/O die: ``bandwidth`` is what they reach in one direction."""
+
+    name: str
+    root_complexes: tuple[str, ...]
     bandwidth: Rate
 
 
@@ -154,6 +169,7 @@ class OverlayDocument(Document):
     gpus: dict[Index, GpuEntry] = Field(default_factory=dict)
     nics: dict[Index, NicEntry] = Field(default_factory=dict)
     switches: tuple[SwitchEntry, ...] | None = None
+    root_complexes: tuple[RootComplexEntry, ...] = ()
     quadrants: tuple[QuadrantEntry, ...] = ()
     host: HostEntry = HostEntry()
     p2p: P2pEntry = P2pEntry()
@@ -180,6 +196,30 @@ class OverlayDocument(Document):
                 passed.add(parent)
                 here = parent
         return switches
+
+    @field_validator("root_complexes")
+    @classmethod
+    def _root_complexes_differ(cls, complexes: tuple[RootComplexEntry, ...]) -> tuple[RootComplexEntry, ...]:
+        if len({each.name for each in complexes}) < len(complexes):
+            raise ValueError("two root complexes have one name")
+        return complexes
+
+    @field_validator("quadrants")
+    @classmethod
+    def _quadrants_hold_root_complexes(
+        cls, quadrants: tuple[QuadrantEntry, ...], info: ValidationInfo
+    ) -> tuple[QuadrantEntry, ...]:
+        if "root_complexes" not in info.data:  # refused themselves
+            return quadrants
+        known = {each.name for each in info.data["root_complexes"]}
+        held = [name for quadrant in quadrants for name in quadrant.root_complexes]
+        unknown = next((name for name in held if name not in known), None)
+        if unknown is not None:
+            valid = ", ".join(sorted(known)) or "none is stated"
+            raise ValueError(f"'{unknown}' is no root complex of this file (valid: {valid})")
+        if len(set(held)) < len(held):
+            raise ValueError("a root complex is listed in two quadrants")
+        return quadrants
 
     @classmethod
     def empty(cls) -> OverlayDocument:

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from pciesim.fabric import Device, DeviceKind, Fabric, Link, LinkKind
+from pciesim.formats.topology_build import unbound
 from pciesim.formats.topology_overlay import OverlayDocument
 from pciesim.formats.topology_smi import TopologyMatrix, is_nvlink
 from pciesim.units import GB, MIB, BytesPerSecond
@@ -61,6 +62,7 @@ def fabric_overlay(fabric: Fabric) -> OverlayDocument:
             for link in [_upward(fabric, nic)]
         },
         "switches": [_switch(fabric, switch) for switch in fabric.of_kind(DeviceKind.SWITCH)],
+        "root_complexes": _root_complexes(fabric),
         "quadrants": _quadrants(fabric),
         "host": _host(fabric),
         "p2p": _peers(fabric),
@@ -99,7 +101,7 @@ def _different(gpu: Device, slot: Link, usual: dict[str, Any]) -> dict[str, Any]
 def _nodes(fabric: Fabric) -> dict[int | None, int]:
     """NUMA node to socket."""
     return {
-        memory.numa: int(link.source.removeprefix("socket"))
+        memory.numa: _number(link.source)
         for memory in fabric.of_kind(DeviceKind.MEMORY)
         for link in fabric.links
         if link.target == memory.name
@@ -135,7 +137,11 @@ def _by_distance(fabric: Fabric, device: Device) -> list[Device]:
 
 
 def _socket(fabric: Fabric, device: Device) -> int:
-    return int(_by_distance(fabric, device)[0].name.removeprefix("socket"))
+    return _number(_by_distance(fabric, device)[0].name)
+
+
+def _number(socket: str) -> int:
+    return int(socket.removeprefix("socket"))
 
 
 def _switch(fabric: Fabric, switch: Device) -> dict[str, Any]:
@@ -154,25 +160,45 @@ def _switch(fabric: Fabric, switch: Device) -> dict[str, Any]:
     }
 
 
-def _quadrants(fabric: Fabric) -> list[dict[str, Any]]:
-    """From the upward constraints; what hangs on their root ports names them."""
+def _root_complexes(fabric: Fabric) -> list[dict[str, Any]]:
+    """All of them with what hangs on their ports; none where every socket has only the one that it gets unasked."""
     found = []
-    for constraint in fabric.constraints:
-        ports = [source for source, _ in constraint.links if fabric.device(source).kind is DeviceKind.ROOT_PORT]
-        if len(ports) < len(constraint.links):
-            continue
+    usual = True
+    sockets = {device.name: device for device in fabric.of_kind(DeviceKind.SOCKET)}
+    for device in fabric.of_kind(DeviceKind.ROOT_COMPLEX):
+        up = next(link for link in fabric.links if link.source == device.name and link.target in sockets)
+        socket = _number(up.target)
+        ports = [link.source for link in fabric.links if link.target == device.name and link.source not in sockets]
         tenants = [
             fabric.device(link.source) for link in fabric.links if link.target in ports and link.kind is LinkKind.PCIE
         ]
+        memory = fabric.host.memory_bandwidth * list(_nodes(fabric).values()).count(socket)
+        bound = up.bandwidth != unbound(device.name, [link for link in fabric.links if link.source in ports], memory)
+        usual &= device.name == f"root_complex{socket}" and not bound
         found.append(
             {
-                "name": constraint.name.removesuffix("_up"),
-                "gpus": [device.index for device in tenants if device.kind is DeviceKind.GPU],
-                "switches": [device.name for device in tenants if device.kind is DeviceKind.SWITCH],
-                "bandwidth": _rate(constraint.capacity),
+                "name": device.name,
+                "gpus": [tenant.index for tenant in tenants if tenant.kind is DeviceKind.GPU],
+                "nics": [tenant.index for tenant in tenants if tenant.kind is DeviceKind.NIC],
+                "switches": [tenant.name for tenant in tenants if tenant.kind is DeviceKind.SWITCH],
+                "socket": socket,
+                "bandwidth": _rate(up.bandwidth) if bound else None,
             }
         )
-    return found
+    return [] if usual and len(found) == len(sockets) and not _quadrants(fabric) else found
+
+
+def _quadrants(fabric: Fabric) -> list[dict[str, Any]]:
+    """From the upward constraints of root complexes."""
+    return [
+        {
+            "name": each.name.removesuffix("_up"),
+            "root_complexes": [source for source, _ in each.links],
+            "bandwidth": _rate(each.capacity),
+        }
+        for each in fabric.constraints
+        if all(fabric.device(source).kind is DeviceKind.ROOT_COMPLEX for source, _ in each.links)
+    ]
 
 
 def _host(fabric: Fabric) -> dict[str, Any]:

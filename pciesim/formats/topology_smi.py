@@ -9,13 +9,13 @@ header that starts in the first column are all understood. What is cut or contra
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from pciesim.errors import InputError
 
-__all__ = ["CONNECTION_TYPES", "TopologyMatrix", "is_nvlink", "parse_matrix", "render_matrix"]
+__all__ = ["CONNECTION_TYPES", "TopologyMatrix", "is_nvlink", "parse_matrix", "render_matrix", "runs"]
 
 CONNECTION_TYPES: Final = ("X", "PIX", "PXB", "PHB", "NODE", "SYS", "NV#", "SOC", "PSB")
 _WORDS: Final = frozenset(CONNECTION_TYPES) - {"NV#"}
@@ -30,7 +30,7 @@ _ESCAPE: Final = re.compile(r"(?:\x1b|\\x1b|\\u001b|\\033|\^\[)\[[0-9;]*[A-Za-z]
 _CPU_LIST: Final = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*,?")
 _NUMA: Final = re.compile(r"\d{1,3}(?:-\d{1,3})?(?:,\d{1,3}(?:-\d{1,3})?)*")
 _GLUED: Final = re.compile(r"((?:\d{1,5}-\d{1,5},)+\d{1,5}-)(\d{2,6})(N/A)?")
-_LEGEND: Final = re.compile(r"\s*(NIC\d{1,3})\s*:\s*(\S+)")
+_LEGEND: Final = re.compile(r"\s*(NIC\d{1,3})\s*:\s*(\S+)\s*$")
 _ABSENT: Final = ("", "N/A", "n/a", "-")
 _MAX_NAMES: Final = 300
 _MAX_HEADERS: Final = 20
@@ -356,3 +356,14 @@ def render_matrix(matrix: TopologyMatrix) -> str:
     if matrix.nic_labels:
         text += "\nNIC Legend:\n\n" + "".join(f"  {name}: {label}\n" for name, label in matrix.nic_labels)
     return text
+
+
+def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """First and last of every run of successive numbers: ``[0, 1, 2, 5]`` -> ``[(0, 2), (5, 5)]``."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return found

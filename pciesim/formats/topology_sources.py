@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,6 +77,7 @@ def reconcile(matrix: TopologyMatrix, sources: Sequence[Source]) -> tuple[Overla
     found: list[Disagreement] = []
     merged = _merge("", stated, found)
     found += _against_cells(matrix, sources)
+    found += _below_one_root(merged)
     merged["schema"] = "pciesim/topology/1"
     return OverlayDocument.model_validate(merged), tuple(found)
 
@@ -89,12 +91,22 @@ def _per_gpu(overlay: OverlayDocument, gpus: int) -> dict[str, Any]:
     own = data.pop("gpus", {})
     data["gpus"] = {gpu: common | {k: v for k, v in own.get(gpu, {}).items() if v is not None} for gpu in range(gpus)}
     data.pop("schema", None)
+    if "root_complexes" in data:
+        data["root_complexes"] = [_by_gpus(each, overlay) for each in data["root_complexes"]]
     return _in_units(data)
+
+
+def _by_gpus(root_complex: dict[str, Any], overlay: OverlayDocument) -> dict[str, Any]:
+    """A root complex with the GPUs behind the switches it holds listed as well."""
+    below = {gpu for switch in overlay.switches or () if switch.name in root_complex.get("switches", ())
+             for gpu in switch.gpus}  # fmt: skip
+    return root_complex | {"gpus": sorted({*root_complex.get("gpus", ()), *below})}
 
 
 def _in_units(data: dict[str, Any]) -> dict[str, Any]:
     """Quantities with their unit again, as the document wants them."""
-    for holder in (data.get("host", {}), data.get("host", {}).get("socket_link", {}), *data.get("quadrants", ())):
+    roots = (*data.get("root_complexes", ()), *data.get("quadrants", ()))
+    for holder in (data.get("host", {}), data.get("host", {}).get("socket_link", {}), *roots):
         for key in ("bandwidth", "memory_bandwidth"):
             if holder.get(key) is not None:
                 holder[key] = f"{holder[key]!r} B/s"
@@ -126,35 +138,61 @@ def _merge(subject: str, stated: Sequence[tuple[str, dict[str, Any]]], found: li
 
 
 def _shown(key: str, value: Any) -> str:
-    """A value for comparison and print: switches by the GPUs they hold, whatever they are called."""
-    if key == "switches":
-        return " + ".join(sorted(str(list(switch["gpus"])) for switch in value if switch.get("gpus"))) or "none"
+    """A value for comparison and print: switches and root complexes by the GPUs they hold, whatever their names."""
+    if key in ("switches", "root_complexes"):
+        return " + ".join(sorted(str(list(holder["gpus"])) for holder in value if holder.get("gpus"))) or "none"
     return str(value)
 
 
 def _against_cells(matrix: TopologyMatrix, sources: Sequence[Source]) -> list[Disagreement]:
-    """Switches that a measuring source states, against PIX of the matrix."""
+    """Switches and root complexes that a source states, against PIX, PHB and NODE of the matrix."""
     distances = measure(matrix)
+    printed = [pair for pair in combinations(range(len(matrix.gpus)), 2) if pair not in distances.hidden]
     found = []
     for source in sources:
-        if source.overlay.switches is None:
-            continue
-        holder = {gpu: switch for switch in source.overlay.switches for gpu in switch.gpus}
-        for one in range(len(matrix.gpus)):
-            for other in range(one + 1, len(matrix.gpus)):
-                if (one, other) in distances.hidden or distances.of(one, other) is Level.PXB:
-                    continue
-                together = one in holder and other in holder and holder[one].name == holder[other].name
-                chips = {holder[gpu].chip for gpu in (one, other) if gpu in holder}
-                if together == (distances.of(one, other) is Level.PIX) or (len(chips) == 1 and chips != {""}):
-                    continue
-                found.append(
-                    Disagreement(
-                        subject=f"{matrix.gpus[one]}-{matrix.gpus[other]}",
-                        statements=(
-                            (source.name, "one switch" if together else "different switches"),
-                            ("the matrix", matrix.cells[one][other]),
-                        ),
-                    )
-                )
+        for one, other in printed:
+            said = _contradicts(source.overlay, one, other, distances.of(one, other))
+            if said:
+                statements = ((source.name, said), ("the matrix", matrix.cells[one][other]))
+                found.append(Disagreement(subject=f"{matrix.gpus[one]}-{matrix.gpus[other]}", statements=statements))
     return found
+
+
+def _below_one_root(merged: dict[str, Any]) -> list[Disagreement]:
+    """Takes GPUs out of root complexes where another holds the switch they are behind: switches and root complexes may
+    come from sources that see the bridges differently."""
+    above = {switch["name"]: switch.get("behind") for switch in merged.get("switches", ())}
+    holders = {gpu: switch["name"] for switch in merged.get("switches", ()) for gpu in switch.get("gpus", ())}
+    owners: dict[str, str] = {}
+    found = []
+    for entry in merged.get("root_complexes", ()):
+        kept = []
+        for gpu in entry["gpus"]:
+            top = holders.get(gpu)
+            while top is not None and above[top] is not None:
+                top = above[top]
+            owner = entry["name"] if top is None else owners.setdefault(top, entry["name"])
+            if owner == entry["name"]:
+                kept.append(gpu)
+                continue
+            statements = (("by its switch", owner), ("as listed", entry["name"]))
+            found.append(Disagreement(subject=f"root complex of GPU{gpu}", statements=statements))
+        entry["gpus"] = kept
+    return found
+
+
+def _contradicts(overlay: OverlayDocument, one: int, other: int, level: Level) -> str:
+    """What an overlay says of two GPUs where it is not what was printed, empty where it is."""
+    if overlay.switches is not None and level is not Level.PXB:
+        holder = {gpu: switch for switch in overlay.switches for gpu in switch.gpus}
+        together = one in holder and other in holder and holder[one].name == holder[other].name
+        chips = {holder[gpu].chip for gpu in (one, other) if gpu in holder}
+        if together != (level is Level.PIX) and not (len(chips) == 1 and chips != {""}):
+            return "one switch" if together else "different switches"
+    if overlay.root_complexes and level in (Level.PHB, Level.NODE):
+        roots = [_by_gpus({"name": each.name, "gpus": each.gpus, "switches": each.switches}, overlay)
+                 for each in overlay.root_complexes]  # fmt: skip
+        at = {gpu: each["name"] for each in roots for gpu in each["gpus"]}
+        if one in at and other in at and (at[one] == at[other]) != (level is Level.PHB):
+            return "one root complex" if at[one] == at[other] else "different root complexes"
+    return ""

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pciesim.kernels.backends import Backends
+from pciesim.kernels.backends import SPREAD, Backends, spread_of
 from pciesim.kernels.roofline import achieved_bandwidth, datasheet_floor, roof, roofline_time, scaled_time
 from pciesim.kernels.tables import Curve, CurveTable, Donor
 from pciesim.kernels.times import KernelSource, KernelTime, Spread
 from pciesim.kernels.work import work
 from pciesim.model import Precision
-from pciesim.routing import independent_tokens
+from pciesim.routing import distinct_experts, fullest_rank, independent_tokens
 from pciesim.schedule import RoutedExperts
 from pciesim.units import Seconds, format_seconds
 
-__all__ = ["experts_time"]
+__all__ = ["experts_time", "rows_of"]
 
 # Half-widths from the held-out errors in docs/kernels.md (about the 90th percentile). ``ENGINE``: another engine's
 # rows of the same kernel family and shape. ``SHAPE``: the nearest shape's rows, scaled.
@@ -88,23 +88,24 @@ def _candidates(donor: Donor, precision: str, backends: Backends, *, gated: bool
 def _same_shape(kernel: RoutedExperts, candidate: _Candidate, donor: Donor, backends: Backends) -> KernelTime | None:
     table = donor.tables.table(candidate.table)
     shape = (kernel.hidden, kernel.intermediate, kernel.top_k, kernel.experts, kernel.tp, kernel.ep)
-    curve = table.curve(*shape, backends.routing) if table is not None else None
+    curve = table.curve(*shape, rows_of(backends.routing)) if table is not None else None
     if curve is None:
         return None
-    row, inside = _along_tokens(curve, kernel, donor, backends)
+    found = _along_tokens(curve, kernel, donor, backends.routing)
     needs = work(kernel, backends.routing)
     # Experts that fit L2 were read from there by the benchmark; a step reads them from device memory.
     arrival = needs.weights / achieved_bandwidth(donor.gpu, donor.constants)
-    in_l2 = arrival > row and needs.weights < _L2_SHARE * donor.gpu.l2
-    value = arrival if in_l2 else row
-    detail = f"{candidate.table}, {backends.routing}"
+    in_l2 = arrival > found.seconds and needs.weights < _L2_SHARE * donor.gpu.l2
+    value = arrival if in_l2 else found.seconds
+    detail = f"{candidate.table}, {found.rows}"
     if in_l2:
-        detail += f", row {format_seconds(row)} read its weights from L2: bytes from device memory"
-    if not inside:
+        row = format_seconds(found.seconds)
+        detail += f", row {row} read its weights from L2: bytes from device memory"
+    if not found.inside:
         spread, source = BEYOND, KernelSource.ROOFLINE
         detail += f", scaled by roofline from {curve.points[-1]:.0f} tokens"
     elif candidate.rank == 0:
-        measured = curve.measured(kernel.tokens) and not in_l2
+        measured = found.measured and not in_l2
         spread = MEASURED if measured else TOKENS
         source = KernelSource.MEASURED if measured else KernelSource.INTERPOLATED
     else:
@@ -112,17 +113,82 @@ def _same_shape(kernel: RoutedExperts, candidate: _Candidate, donor: Donor, back
         source = KernelSource.BORROWED
         detail += f" standing in for {backends.engine} {backends.experts}"
     floor = min(datasheet_floor(needs, donor.gpu), value)  # the number of experts hit is an expectation
-    return KernelTime.around(value, spread, source=source, detail=detail, floor=floor)
+    time = KernelTime.around(value, spread, source=source, detail=detail, floor=floor)
+    return _routed_otherwise(time, curve, kernel, donor, backends.routing)
 
 
-def _along_tokens(curve: Curve, kernel: RoutedExperts, donor: Donor, backends: Backends) -> tuple[Seconds, bool]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A time along a curve of tokens. ``inside`` the measured tokens, ``measured`` exactly at a row."""
+
+    seconds: Seconds
+    inside: bool
+    measured: bool
+    rows: str
+
+
+def rows_of(routing: str) -> str:
+    """The label of the rows that answer a routing: an expected number of experts hit is read from balanced rows."""
+    return routing if spread_of(routing) is None else "balanced"
+
+
+def _along_tokens(curve: Curve, kernel: RoutedExperts, donor: Donor, routing: str) -> _Found:
+    """Rows of the same routing by their tokens; else balanced rows that hit as many experts.
+
+    The time of a few rows an expert is that of reading the experts hit, and only balanced rows say how many these are:
+    tokens x top_k. Once those have hit all, fewer experts save what they saved there.
+    """
+    if spread_of(routing) is None:
+        seconds, inside = _at(curve, float(kernel.tokens), kernel, donor, routing)
+        return _Found(seconds=seconds, inside=inside, measured=curve.measured(kernel.tokens), rows=routing)
+    hit = _experts_hit(kernel, routing)
+    alike = hit / kernel.top_k
+    # The first row that hits every expert: the step up to it is part of what fewer experts save.
+    every = next((point for point in curve.points if point * kernel.top_k >= kernel.experts), curve.points[-1])
+    rows = f"balanced rows at {hit:.0f} experts hit"
+    if kernel.tokens <= every:
+        point = max(alike, 1.0)
+        seconds, inside = _at(curve, point, kernel, donor, "balanced")
+        return _Found(seconds=seconds, inside=inside, measured=curve.measured(round(point, 6)), rows=rows)
+    seconds, inside = _at(curve, float(kernel.tokens), kernel, donor, "balanced")
+    fewer = _at(curve, every, kernel, donor, "balanced")[0] - _at(curve, max(alike, 1.0), kernel, donor, "balanced")[0]
+    return _Found(seconds=seconds - fewer, inside=inside, measured=False, rows=rows)
+
+
+def _experts_hit(kernel: RoutedExperts, routing: str) -> float:
+    """Experts hit on all ranks, or as many times the fullest rank's as there are ranks."""
+    spread = spread_of(routing) or 0.0
+    if kernel.ep == 1:
+        return distinct_experts(experts=kernel.experts, top_k=kernel.top_k, tokens=kernel.tokens, spread=spread)
+    fullest, _ = fullest_rank(
+        experts=kernel.experts, top_k=kernel.top_k, tokens=kernel.tokens, ranks=kernel.ep, spread=spread
+    )
+    return fullest * kernel.ep
+
+
+def _at(curve: Curve, tokens: float, kernel: RoutedExperts, donor: Donor, rows: str) -> tuple[Seconds, bool]:
     """Between measured token counts, and True; beyond them scaled by the roofline, and False."""
-    if curve.covers(kernel.tokens):
-        return curve.at(kernel.tokens), True
-    edge = int(min(max(kernel.tokens, curve.points[0]), curve.points[-1]))
-    at_edge = roof(work(replace(kernel, tokens=edge), backends.routing), donor.gpu, donor.constants)
-    wanted = roof(work(kernel, backends.routing), donor.gpu, donor.constants)
+    if curve.covers(tokens):
+        return curve.at(tokens), True
+    edge = int(min(max(tokens, curve.points[0]), curve.points[-1]))
+    at_edge = roof(work(replace(kernel, tokens=edge), rows), donor.gpu, donor.constants)
+    wanted = roof(work(replace(kernel, tokens=round(tokens)), rows), donor.gpu, donor.constants)
     return curve.at(edge) * wanted / at_edge, False
+
+
+def _routed_otherwise(time: KernelTime, curve: Curve, kernel: RoutedExperts, donor: Donor, routing: str) -> KernelTime:
+    """The range widened by what the least and the most skewed usual routing would change."""
+    if spread_of(routing) is None:
+        return time
+    usual = _along_tokens(curve, kernel, donor, routing).seconds
+    ends = [_along_tokens(curve, kernel, donor, f"lognormal_{spread}").seconds / usual for spread in SPREAD[::2]]
+    low, high = min(*ends, 1.0), max(*ends, 1.0)
+    below, above = 1 - time.low / time.value, time.high / time.value - 1
+    return replace(
+        time,
+        low=max(time.value * (1 - math.hypot(below, 1 - low)), time.floor),
+        high=time.value * (1 + math.hypot(above, high - 1)),
+    )
 
 
 def _nearest_shape(
@@ -137,36 +203,36 @@ def _nearest_shape(
     if table is None:
         return None
     best: tuple[float, RoutedExperts, Curve] | None = None
-    for shape in _shapes(table, kernel, backends.routing, gated="nongated" not in candidate.backend):
+    label = rows_of(backends.routing)
+    for shape in _shapes(table, kernel, label, gated="nongated" not in candidate.backend):
         distance = _distance(kernel, shape)
         if best is not None and distance >= best[0]:
             continue
-        curve = table.curve(
-            shape.hidden, shape.intermediate, shape.top_k, shape.experts, shape.tp, shape.ep, backends.routing
-        )
+        curve = table.curve(shape.hidden, shape.intermediate, shape.top_k, shape.experts, shape.tp, shape.ep, label)
         if curve is not None:
             best = (distance, shape, curve)
     if best is None:
         return None
     distance, shape, curve = best
     stored_shape = replace(shape, precision=stored)
-    seconds, _ = _along_tokens(curve, stored_shape, donor, backends)
+    found = _along_tokens(curve, stored_shape, donor, backends.routing)
     constants = donor.constants
     value, low, high = scaled_time(
-        seconds,
+        found.seconds,
         roof(work(stored_shape, backends.routing), donor.gpu, constants),
         roof(work(kernel, backends.routing), donor.gpu, constants),
     )
     extra = BACKEND if candidate.rank > 1 or stored is not kernel.precision else SHAPE
     detail = (
-        f"{candidate.table}, {backends.routing}: rows of hidden {shape.hidden}, width {shape.intermediate}/{shape.tp}, "
+        f"{candidate.table}, {found.rows}: rows of hidden {shape.hidden}, width {shape.intermediate}/{shape.tp}, "
         f"{shape.top_k} of {shape.experts}/{shape.ep}, scaled by roofline"
     )
     floor = datasheet_floor(work(kernel, backends.routing), donor.gpu)
-    return KernelTime(
+    time = KernelTime(
         value=max(value, floor), low=max(low * (1 - extra.below), floor), high=max(high * (1 + extra.above), floor),
         source=KernelSource.BORROWED, detail=detail, floor=floor,
     )  # fmt: skip
+    return _routed_otherwise(time, curve, stored_shape, donor, backends.routing)
 
 
 def _shapes(table: CurveTable, kernel: RoutedExperts, routing: str, *, gated: bool) -> Iterator[RoutedExperts]:

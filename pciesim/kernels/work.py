@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from pciesim.kernels.backends import spread_of
 from pciesim.model import Precision
 from pciesim.routing import distinct_experts as hit_by_chance
 from pciesim.routing import fullest_rank, independent_tokens
@@ -36,6 +37,8 @@ class Work:
 
 def distinct_experts(*, tokens: float, experts: int, top_k: int, routing: str) -> float:
     """Experts hit by at least one token: min(E, k T) balanced; E (1 - (1 - k/E)^T) independent, fewer when skewed."""
+    if (spread := spread_of(routing)) is not None:
+        return hit_by_chance(tokens=tokens, experts=experts, top_k=top_k, spread=spread)
     if routing == "balanced":
         return float(min(experts, tokens * top_k))
     uniform = hit_by_chance(tokens=tokens, experts=experts, top_k=top_k)
@@ -80,11 +83,12 @@ def _experts(kernel: RoutedExperts, routing: str) -> Work:
     hit = distinct_experts(tokens=tokens, experts=kernel.experts, top_k=kernel.top_k, routing=routing)
     rows = kernel.tokens * kernel.top_k / kernel.ep
     if kernel.ep > 1 and routing != "balanced":  # every rank waits for the fullest
+        spread = spread_of(routing) or 0.0
         fullest, load = fullest_rank(
             tokens=kernel.tokens, experts=kernel.experts, top_k=kernel.top_k, ranks=kernel.ep,
             group=kernel.group, alike=kernel.alike,
         )  # fmt: skip
-        uniform = hit_by_chance(tokens=tokens, experts=kernel.experts, top_k=kernel.top_k)
+        uniform = hit_by_chance(tokens=tokens, experts=kernel.experts, top_k=kernel.top_k, spread=spread)
         hit *= fullest * kernel.ep / uniform
         rows = load
     width = kernel.intermediate / kernel.tp

@@ -17,7 +17,7 @@ _DASHES: Final = ("-", "--", ":", "-.")
 
 def plot_sweep(sweep: Sweep, path: Path) -> None:
     """Writes the picture to ``path`` (.svg, .png, .pdf). Raises InputError where it cannot."""
-    figure, axes = new_figure(9.0, 5.4, path)
+    figure, axes = new_figure(10.0, 5.2, path)
     names = list(dict.fromkeys(row.algorithm for row in sweep.rows))
     sizes = [size for size, _ in sweep.floors]
     top = max(row.latency.value for row in sweep.rows) / US
@@ -27,8 +27,8 @@ def plot_sweep(sweep: Sweep, path: Path) -> None:
         x = [row.nbytes for row in rows]
         colour = _COLOURS[number % len(_COLOURS)]
         axes.fill_between(
-            x, [row.latency.low / US for row in rows], [row.latency.high / US for row in rows], color=colour, alpha=0.12,
-            linewidth=0,
+            x, [row.latency.low / US for row in rows], [row.latency.high / US for row in rows], color=colour,
+            alpha=0.12, linewidth=0,
         )  # fmt: skip
         axes.plot(
             x, [row.latency.value / US for row in rows], color=colour, linewidth=1.8, marker="o", markersize=3.5,
@@ -43,8 +43,8 @@ def plot_sweep(sweep: Sweep, path: Path) -> None:
         # Labels of neighbours stand at different heights, and left of the line in the right half of the picture.
         high = top * 0.9 / 1.7 ** (number % 3)
         axes.annotate(
-            f"{each.before}\n→ {each.after}", (each.nbytes, high), xytext=(4, 0), textcoords="offset points", fontsize=7,
-            color="#404040", va="top",
+            f"{each.before}\n→ {each.after}", (each.nbytes, high), xytext=(4, 0), textcoords="offset points",
+            fontsize=7, color="#404040", va="top",
         )  # fmt: skip
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
@@ -58,7 +58,7 @@ def plot_sweep(sweep: Sweep, path: Path) -> None:
     axes.set_axisbelow(True)
     axes.set_xlabel("bytes each rank passes in")
     axes.set_ylabel("microseconds")
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axes.set_title(
         f"{str(sweep.kind).replace('_', '-')} on {len(sweep.gpus)} GPUs of {sweep.topology}", loc="left", fontsize=11
     )

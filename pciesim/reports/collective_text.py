@@ -1,4 +1,4 @@
-"""A sweep of collectives as a table like that of nccl-tests, with the fastest of each size and the crossovers marked."""
+"""A sweep of collectives as a table like that of nccl-tests; the fastest of each size and the crossovers are marked."""
 
 from __future__ import annotations
 

@@ -48,10 +48,11 @@ def plot_waterfall(comparison: Comparison, path: Path, gain: Gain | None = None)
     )
     right = max(left + length for _, left, length, _ in bars) / MS
     texts = [base.latency, *(change for _, change in steps), then.latency]
-    for place, (_, left, length, colour), value in zip(places, bars, texts, strict=True):
-        label = f"{value / MS:.2f}" if colour == _TOTAL else f"{value / MS:+.2f}"
-        axes.text((left + length) / MS + 0.01 * right, place, label, va="center", fontsize=9)
     interval = gain.saved
+    beyond = [*(0.0 for _ in bars[1:]), max(0.0, (base.latency - interval.low) - then.latency)]  # past the error bar
+    for place, (_, left, length, colour), value, more in zip(places, bars, texts, beyond, strict=True):
+        label = f"{value / MS:.2f}" if colour == _TOTAL else f"{value / MS:+.2f}"
+        axes.text((left + length + more) / MS + 0.012 * right, place, label, va="center", fontsize=9)
     axes.errorbar(
         [then.latency / MS],
         [places[-1]],
@@ -60,7 +61,7 @@ def plot_waterfall(comparison: Comparison, path: Path, gain: Gain | None = None)
             [max(0.0, ((base.latency - interval.low) - then.latency) / MS)],
         ],
         fmt="none",
-        ecolor="#a3a3a3",
+        ecolor="#737373",
         elinewidth=1.5,
         capsize=3,
     )

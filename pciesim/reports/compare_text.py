@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["comparison_text", "part_name", "print_comparisons"]
 
-PIPED_WIDTH: Final = 132
+PIPED_WIDTH: Final = 160
 _WHY_SHOWN: Final = 2
+_AXES_WIDTH: Final = 40  # axes that need more are folded
 _PERCENT: Final = 100
 
 
@@ -68,8 +69,8 @@ def _render(comparison: Comparison) -> RenderableType:
         *_notes(comparison),
         Text(""),
         Text(
-            "Gains are against the baseline, with 90 % intervals of the difference: figures that both depend on cancel. "
-            "'maybe' marks a sign that the interval does not settle.",
+            "Gains are against the baseline, with 90 % intervals of the difference: figures that both depend on "
+            "cancel. 'maybe' marks a sign that the interval does not settle.",
             style="dim",
         ),
     )
@@ -79,22 +80,30 @@ def _table(comparison: Comparison) -> Table:
     base = comparison.baseline
     iterations = any(each.tokens != 1 for each in (base, *(gain.outcome for gain in comparison.gains)))
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("", overflow="fold")
-    for title in ("iteration ms" if iterations else "step ms", "ms/token", "tok/s user", "tok/s total", "trav./token",
-                  "GB/GPU", "saves ms", "gain"):  # fmt: skip
+    widths = [max(len(axis), *(len(value) for value in _values(comparison, axis))) for axis in comparison.axes]
+    for axis in comparison.axes:
+        table.add_column(axis, overflow="fold", no_wrap=sum(widths) <= _AXES_WIDTH)
+    for title in ("iter. ms" if iterations else "step ms", "ms/token", "tok/s user", "tok/s total", "trav./token",
+                  "GB/GPU", "saves ms", "gain a user"):  # fmt: skip
         if title == "ms/token" and not iterations:
             continue
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("sign")
+    table.add_column("sign", no_wrap=True)
     table.add_row(*_cells(comparison, base, None, iterations))
     for gain in comparison.gains:
         table.add_row(*_cells(comparison, gain.outcome, gain, iterations))
     return table
 
 
+def _values(comparison: Comparison, axis: str) -> list[str]:
+    outcomes = (comparison.baseline, *(gain.outcome for gain in comparison.gains))
+    return [dict(each.configuration).get(axis, "") for each in outcomes]
+
+
 def _cells(comparison: Comparison, outcome: Outcome, gain: Gain | None, iterations: bool) -> list[str]:
     memory = outcome.memory
-    cells = [comparison.named(outcome.configuration), _ms(outcome.step)]
+    chosen = dict(outcome.configuration)
+    cells = [*(chosen.get(axis, "") for axis in comparison.axes), _ms(outcome.step)]
     if iterations:
         cells.append(_ms(outcome.latency))
     cells += [

@@ -1,4 +1,4 @@
-"""What every picture shares: the figure without a display, the formats, writing it so that equal input is equal bytes."""
+"""What every picture shares: a figure without a display, the formats, equal bytes for equal input."""
 
 from __future__ import annotations
 

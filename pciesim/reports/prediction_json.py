@@ -48,7 +48,11 @@ def to_dict(prediction: Prediction) -> dict[str, Any]:
             "kv_cache": _rounded(memory.kv_cache),
             "state": _rounded(memory.state),
             "capacity": _rounded(memory.capacity),
+            "activations": _rounded(memory.activations),
+            "communication_buffers": _rounded(memory.buffers),
+            "graphs_and_context": _rounded(memory.graphs),
         },
+        "memory_limits": {"context": memory.most_context, "sequences": memory.most_sequences},
         "sensitivities": [
             {"parameter": each.parameter, "effect_s": _rounded(each.effect), "evidence": str(each.evidence)}
             for each in prediction.sensitivities
@@ -74,6 +78,13 @@ def _request(request: Request) -> dict[str, Any]:
         "profile": request.profile,
         "evaluator": request.evaluator,
         "choice": request.choice,
+        "phase": request.phase,
+        "prompt": request.prompt,
+        "chunk": request.chunk,
+        "ep": request.ep,
+        "dp": request.dp,
+        "pp": request.pp,
+        "attention_dp": request.attention_dp,
     }
 
 

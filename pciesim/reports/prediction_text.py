@@ -45,9 +45,15 @@ CATEGORY_NAMES: Final[dict[str, str]] = {
     Category.EXPERTS: "routed experts",
     Category.ATTENTION: "attention",
     Category.DELTA_RULE: "gated delta rule",
+    Category.STATE_SPACE: "state space",
+    Category.SPARSE_INDEX: "sparse attention index",
+    Category.GEMM_OTHER: "GEMM, residual mixing, drafts",
     Category.SMALL: "small kernels and launch gaps",
     Category.ALL_REDUCE: "all-reduce",
+    Category.TOKEN_EXCHANGE: "rows between ranks",
+    Category.PIPELINE: "pipeline transfers",
     Category.LOGITS_GATHER: "logits gather",
+    Category.SAMPLING: "sampling broadcasts",
     Category.HOST: "host between steps",
 }
 
@@ -77,7 +83,7 @@ def render(prediction: Prediction, *, width: int = PIPED_WIDTH, ascii_only: bool
     gap = 2 if width >= NARROW else 1
     return Group(
         *_headline(prediction),
-        *_section("Where a step goes", _breakdown(prediction, ascii_only=ascii_only)),
+        *_section(f"Where a {_unit(prediction)} goes", _breakdown(prediction, ascii_only=ascii_only)),
         *_section("Collectives", _collectives(prediction.collectives, gap), *_links(prediction)),
         *_section("What could be removed", *_levers(prediction.levers)),
         *_section("How sure", *_sureness(prediction)),
@@ -96,19 +102,37 @@ def _headline(prediction: Prediction) -> Iterable[RenderableType]:
     user, total = prediction.tokens_per_second_user, prediction.tokens_per_second_total
     users = "one user" if request.batch == 1 else f"batch {request.batch}"
     yield Text(f"{request.model} on {request.topology}", style="bold")
+    prompt = request.phase == "prefill"
+    cached = f"after {request.context:,} cached" if request.context else ""
+    work = f"prompt {request.prompt:,} {cached}".rstrip() if prompt else f"context {request.context:,}"
     yield Text(
-        f"{len(request.gpus)} x {request.gpu_model}, TP{request.tp}, {request.engine}, {users}, "
-        f"context {request.context:,}"
+        f"{request.dp * len(request.gpus)} x {request.gpu_model}, {_split(request)}, {request.engine}, {users}, {work}"
     )
     if request.choice:
         yield Text(request.choice)
     yield Text("")
-    yield _answer(f"{_ms(step.value)} ms", f" a step ({_ms(step.low)} to {_ms(step.high)})")
-    yield _answer(f"{user.value:.1f} tok/s", f" for each user ({user.low:.1f} to {user.high:.1f})")
+    what = "to the first token" if prompt else "a step"
+    tokens = "prompt tok/s" if prompt else "tok/s"
+    yield _answer(f"{_ms(step.value)} ms", f" {what} ({_ms(step.low)} to {_ms(step.high)})")
+    yield _answer(f"{user.value:.1f} {tokens}", f" for each user ({user.low:.1f} to {user.high:.1f})")
     if total != user:
-        yield _answer(f"{total.value:.1f} tok/s", f" for the whole box ({total.low:.1f} to {total.high:.1f})")
+        yield _answer(f"{total.value:.1f} {tokens}", f" for the whole box ({total.low:.1f} to {total.high:.1f})")
     for warning in prediction.warnings:
         yield Text(f"  Warning: {warning}", style="yellow")
+
+
+def _unit(prediction: Prediction) -> str:
+    """What the latency is that of."""
+    return "prompt" if prediction.request.phase == "prefill" else "step"
+
+
+def _split(request: Request) -> str:
+    """``TP8``, ``TP4 x PP2``, ``TP8 EP8 (attention DP8)``, ``2 x TP4``."""
+    text = f"TP{request.tp}"
+    text += f" EP{request.ep}" if request.ep > 1 else ""
+    text += f" (attention DP{request.attention_dp})" if request.attention_dp > 1 else ""
+    text += f" x PP{request.pp}" if request.pp > 1 else ""
+    return f"{request.dp} x {text}" if request.dp > 1 else text
 
 
 def _answer(figure: str, rest: str) -> Text:
@@ -117,7 +141,7 @@ def _answer(figure: str, rest: str) -> Text:
 
 def _ms(value: Seconds) -> str:
     """Milliseconds with three significant digits: ``14.0``, ``7.25``, ``112``."""
-    return f"{value / MS:#.3g}".rstrip(".")
+    return f"{value / MS:.0f}" if value >= 1 else f"{value / MS:#.3g}".rstrip(".")
 
 
 # -- where the time goes ------------------------------------------------------------------------------------------
@@ -134,7 +158,7 @@ def _breakdown(prediction: Prediction, *, ascii_only: bool) -> Table:
             CATEGORY_NAMES.get(name, name.replace("_", " ")), shown, f"{share.value / total:.0%}", Text(bar, "cyan")
         )
     table.add_section()
-    table.add_row("a step", f"{total / MS:.2f}", "100%", "")
+    table.add_row(f"a {_unit(prediction)}", f"{total / MS:.2f}", "100%", "")
     return table
 
 
@@ -175,10 +199,13 @@ def _links(prediction: Prediction) -> Iterable[Text]:
     adds_up = lines and sum(line.count * line.traversals for line in lines) == total
     yield Text("")
     yield Text.assemble(
-        "PCIe traversals per token on the critical path: ", (f"{total:,}", "bold"), f" = {terms}" if adds_up else ""
+        f"PCIe traversals per {'token' if _unit(prediction) == 'step' else 'prompt'} on the critical path: ",
+        (f"{total:,}", "bold"),
+        f" = {terms}" if adds_up else "",
     )
     if (link := prediction.busiest_link) is not None:
-        yield Text(f"Busiest link: {link.name}, {format_bytes(link.nbytes)} a step, busy {_percent(link.busy)} of it")
+        carried = f"{format_bytes(link.nbytes)} a {_unit(prediction)}"
+        yield Text(f"Busiest link: {link.name}, {carried}, busy {_percent(link.busy)} of it")
     for kind, reason in dict.fromkeys((line.kind, line.reason) for line in lines if line.reason):
         yield Text(f"Why, for {kind.replace('_', '-')}: {reason}")
 
@@ -257,19 +284,30 @@ def _kernels(lines: tuple[KernelLine, ...], gap: int) -> Iterable[RenderableType
 
 
 def _memory(memory: MemoryUse) -> Text:
-    used = memory.weights + memory.kv_cache + memory.state
-    parts = {"weights": memory.weights, "KV cache": memory.kv_cache, "recurrent state": memory.state}
+    parts = {
+        "weights": memory.weights, "KV cache": memory.kv_cache, "recurrent state": memory.state,
+        "activations": memory.activations, "communication buffers": memory.buffers,
+        "graphs and context": memory.graphs,
+    }  # fmt: skip
     named = ", ".join(f"{name} {nbytes / GB:.2f}" for name, nbytes in parts.items() if nbytes)
-    return Text(f"{used / GB:.1f} of {memory.capacity / GB:.1f} GB ({named})")
+    text = f"{memory.used / GB:.1f} of {memory.capacity / GB:.1f} GB ({named})"
+    room = [f"{memory.most_sequences:,} sequences of this context"] if memory.most_sequences else []
+    room += [f"a context of {memory.most_context:,} for each sequence of this batch"] if memory.most_context else []
+    return Text(f"{text}\nroom for {' or '.join(room)}" if room else text)
 
 
 def _settings(request: Request) -> Text:
     """Every option with the value that was used, whether asked for or a default."""
     return Text(
-        f"tp {request.tp}, batch {request.batch}, context {request.context}, gpus {_ranges(request.gpus)}, "
-        f"engine {request.engine}, allreduce {request.allreduce}, profile {request.profile}, "
-        f"evaluator {request.evaluator}"
+        f"phase {request.phase}, tp {request.tp}, ep {request.ep}, pp {request.pp}, dp {request.dp}, "
+        f"attention-dp {request.attention_dp}, batch {request.batch}, context {request.context}, {_prompt(request)}"
+        f"gpus {_ranges(request.gpus)}, engine {request.engine}, allreduce {request.allreduce}, "
+        f"profile {request.profile}, evaluator {request.evaluator}"
     )
+
+
+def _prompt(request: Request) -> str:
+    return f"prompt {request.prompt}, chunk {request.chunk}, " if request.phase == "prefill" else ""
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:

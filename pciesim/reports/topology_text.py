@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -14,9 +15,10 @@ from rich.text import Text
 from rich.tree import Tree
 
 from pciesim.fabric import Device, DeviceKind, Fabric, Link, LinkKind
+from pciesim.formats.topology_smi import runs
 from pciesim.physics import RouteCosts
 from pciesim.reports.topology_pairs import PairClass, pair_classes
-from pciesim.reports.topology_tree import children_of
+from pciesim.reports.topology_tree import children_of, is_usual, limit_of
 from pciesim.units import GB, US, format_rate
 
 if TYPE_CHECKING:
@@ -26,31 +28,42 @@ __all__ = ["print_fabric", "render", "to_text"]
 
 _NARROW: Final = 96
 _PAIRS_SHOWN: Final = 4
+_NICS_SHOWN: Final = 4  # of one parent; more of a kind stand in one line
+_INDENT: Final = 2
 
 
-def print_fabric(fabric: Fabric, costs: RouteCosts, *, profile: str, gpu_name: str = "") -> None:
+def print_fabric(fabric: Fabric, costs: RouteCosts, *, profile: str, gpu_name: str = "", cpu_name: str = "") -> None:
     """Print to stdout in the terminal's width."""
     console = Console(highlight=False, markup=False, emoji=False)
     with console.capture() as capture:  # not straight to stdout: rich would answer a closed pipe by leaving
-        console.print(render(fabric, costs, profile=profile, gpu_name=gpu_name, width=console.width))
-    sys.stdout.write(capture.get())
+        console.print(render(fabric, costs, profile=profile, gpu_name=gpu_name, cpu_name=cpu_name, width=console.width))
+    sys.stdout.write(_without_trailing_blanks(capture.get()))
 
 
-def to_text(fabric: Fabric, costs: RouteCosts, *, profile: str, gpu_name: str = "", width: int = 100) -> str:
-    """The same without colour, as a string without trailing blanks."""
+def to_text(
+    fabric: Fabric, costs: RouteCosts, *, profile: str, gpu_name: str = "", cpu_name: str = "", width: int = 100
+) -> str:
+    """The same without colour, as a string."""
     console = Console(file=io.StringIO(), width=width, highlight=False, markup=False, emoji=False, no_color=True)
     with console.capture() as capture:
-        console.print(render(fabric, costs, profile=profile, gpu_name=gpu_name, width=width))
-    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
+        console.print(render(fabric, costs, profile=profile, gpu_name=gpu_name, cpu_name=cpu_name, width=width))
+    return _without_trailing_blanks(capture.get())
 
 
-def render(fabric: Fabric, costs: RouteCosts, *, profile: str, gpu_name: str = "", width: int = 100) -> RenderableType:
-    """Everything ``topo show`` says."""
+def _without_trailing_blanks(text: str) -> str:
+    return "".join(line.rstrip() + "\n" for line in text.splitlines())
+
+
+def render(
+    fabric: Fabric, costs: RouteCosts, *, profile: str, gpu_name: str = "", cpu_name: str = "", width: int = 100
+) -> RenderableType:
+    """Everything ``topo show`` says, for a terminal of that width."""
+    whose = f"profile {profile}" + ("" if fabric.gpu_model else ", because the GPU is not stated")
     return Group(
-        *_headline(fabric, gpu_name),
+        *_headline(fabric, gpu_name, cpu_name),
         *_section("The box", *_trees(fabric)),
-        *_section("Matrix", _matrix(fabric)),
-        *_section(f"What a pair costs (profile {profile})", *_pairs(fabric, costs, 2 if width >= _NARROW else 1)),
+        *_section("Matrix", *_matrix(fabric, width - _INDENT)),
+        *_section(f"What a pair costs ({whose})", *_pairs(fabric, costs, narrow=width < _NARROW)),
         *_section("Assumed", *_assumptions(fabric)),
     )
 
@@ -59,26 +72,27 @@ def _section(title: str, *body: RenderableType) -> Iterable[RenderableType]:
     if body:
         yield Text("")
         yield Text(title, style="bold")
-        yield from (Padding(each, (0, 0, 0, 2), expand=False) for each in body)
+        yield from (Padding(each, (0, 0, 0, _INDENT), expand=False) for each in body)
 
 
-def _headline(fabric: Fabric, gpu_name: str) -> Iterable[RenderableType]:
+# -- the headline -------------------------------------------------------------------------------------------------
+
+
+def _headline(fabric: Fabric, gpu_name: str, cpu_name: str) -> Iterable[RenderableType]:
     yield Text(fabric.name, style="bold")
     gpus, sockets = len(fabric.gpus), len(fabric.of_kind(DeviceKind.SOCKET))
+    model = gpu_name or fabric.gpu_model
+    parts = [f"{gpus} x {model}" if model else f"{_count(gpus, 'GPU')} of a model not stated"]
     switches = fabric.of_kind(DeviceKind.SWITCH)
     chips = len({switch.chip or switch.name for switch in switches})
-    parts = [
-        f"{gpus} x {gpu_name or fabric.gpu_model}" if fabric.gpu_model else f"{gpus} GPU{'s' if gpus > 1 else ''}",
-        f"{sockets} socket{'s' if sockets > 1 else ''} {fabric.host.cpu}".rstrip(),
-    ]
     if switches:
-        cut = f" in {len(switches)} partitions" if len(switches) > chips else ""
-        parts.append(f"{chips} switch chip{'s' if chips > 1 else ''}{cut}")
+        cut = len(switches) > chips
+        parts.append(f"{_count(chips, 'chip')} in {len(switches)} partitions" if cut else _count(chips, "switch"))
     if fabric.nics:
-        parts.append(f"{len(fabric.nics)} NIC{'s' if len(fabric.nics) > 1 else ''}")
+        parts.append(_count(len(fabric.nics), "NIC"))
     yield Text(", ".join(parts))
-    level = fabric.nccl.p2p_level or "NCCL's default level"
-    yield Text(f"peer-to-peer {'up to ' + level if fabric.nccl.p2p else 'off: NCCL goes through host memory'}")
+    yield Text(f"{_count(sockets, 'socket')}, {cpu_name or fabric.host.cpu or 'CPU not stated'}")
+    yield Text(_peer_level(fabric))
     if fabric.acs_redirect:
         yield Text("ACS redirect is on: peers of one switch go through the root complex", style="yellow")
     if fabric.host.iommu:
@@ -88,6 +102,21 @@ def _headline(fabric: Fabric, gpu_name: str) -> Iterable[RenderableType]:
             f"posted writes collapse when {fabric.write_collapse} GPUs of one switch write to two root ports at once",
             style="yellow",
         )
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" + ("" if number == 1 else "es" if word.endswith("h") else "s")
+
+
+def _peer_level(fabric: Fabric) -> str:
+    """How far NCCL uses peer-to-peer: as set, else its default (paths.cc)."""
+    if not fabric.nccl.p2p:
+        return "NCCL: no peer-to-peer over PCIe, through host memory"
+    if fabric.nccl.p2p_level is not None:
+        return f"NCCL: peer-to-peer up to {fabric.nccl.p2p_level}"
+    if fabric.host.vendor == "amd" and len(fabric.gpus) <= 2:
+        return "NCCL: peer-to-peer up to SYS (its default for two GPUs on AMD)"
+    return "NCCL: peer-to-peer up to PXB (its default), farther pairs through host memory"
 
 
 # -- the tree -----------------------------------------------------------------------------------------------------
@@ -102,54 +131,90 @@ def _trees(fabric: Fabric) -> Iterable[RenderableType]:
             if link.source == socket.name and link.kind is LinkKind.SOCKET
         ]
         tree = Tree(Text.assemble((socket.name, "bold"), "".join(f"  ══ {each}" for each in across)))
-        _grow(tree, children, socket.name)
+        _grow(tree, fabric, children, socket.name)
         yield tree
-    bridges = [
-        f"{link.source} ═ {link.target} {link.width} x NVLink"
-        for link in fabric.links
-        if link.kind is LinkKind.NVLINK and link.source < link.target
-    ]
-    if bridges:
-        more = f" and {len(bridges) - _PAIRS_SHOWN} more" if len(bridges) > _PAIRS_SHOWN else ""
-        yield Text("; ".join(bridges[:_PAIRS_SHOWN]) + more)
+    yield from _nvlinks(fabric)
 
 
-def _grow(tree: Tree, children: dict[str, list[tuple[Device, Link]]], name: str) -> None:
+def _grow(tree: Tree, fabric: Fabric, children: dict[str, list[tuple[Device, Link]]], name: str) -> None:
+    nics: dict[tuple[int | None, int | None], list[Device]] = {}
     for device, link in children.get(name, []):
-        branch = tree.add(_label(device, link)) if device.kind is not DeviceKind.ROOT_COMPLEX else tree
-        _grow(branch, children, device.name)
+        below = children.get(device.name, [])
+        if device.kind is DeviceKind.NIC:
+            nics.setdefault((link.generation, link.width), []).append(device)
+        elif device.kind is DeviceKind.ROOT_COMPLEX and is_usual(fabric, device):
+            _grow(tree, fabric, children, device.name)
+        elif device.kind is DeviceKind.ROOT_PORT and len(below) == 1:
+            only, slot = below[0]
+            branch = tree.add(Text.assemble(f"{device.name} ── ", _label(fabric, only, slot)))
+            _grow(branch, fabric, children, only.name)
+        else:
+            _grow(tree.add(_label(fabric, device, link)), fabric, children, device.name)
+    for (generation, width), members in nics.items():
+        lanes = f"  Gen{generation} x{width}"
+        if len(members) > _NICS_SHOWN:
+            spans = [f"NIC{a} to NIC{b}" if b > a else f"NIC{a}" for a, b in runs(nic.index or 0 for nic in members)]
+            tree.add(Text.assemble((", ".join(spans), "magenta"), lanes, f"  {len(members)} NICs"))
+        else:
+            for nic in members:
+                tree.add(Text.assemble((nic.name, "magenta"), lanes, f"  {nic.label}" * bool(nic.label)))
 
 
-def _label(device: Device, link: Link) -> Text:
-    lanes = f"Gen{link.generation} x{link.width}" if link.kind is LinkKind.PCIE else ""
+def _label(fabric: Fabric, device: Device, link: Link) -> Text:
+    detail = f"Gen{link.generation} x{link.width}" if link.kind is LinkKind.PCIE else ""
+    if device.kind is DeviceKind.ROOT_COMPLEX:
+        rate, quadrant = limit_of(fabric, device)
+        detail = "root complex" + (f", {format_rate(rate)} in all" if rate else "") + f" ({quadrant})" * bool(quadrant)
+    if device.kind is DeviceKind.MEMORY:
+        detail = format_rate(link.bandwidth)
     style = {DeviceKind.GPU: "green", DeviceKind.SWITCH: "cyan", DeviceKind.NIC: "magenta"}.get(device.kind, "")
+    model = device.model if device.kind is DeviceKind.SWITCH or device.model != fabric.gpu_model else ""
     extra = [
         device.label,
-        device.model if device.kind is DeviceKind.SWITCH else "",
+        model if device.kind in (DeviceKind.SWITCH, DeviceKind.GPU) else "",
         f"chip {device.chip}" * bool(device.chip),
     ]
-    if device.kind is DeviceKind.MEMORY:
-        lanes = format_rate(link.bandwidth)
-    return Text.assemble((device.name, style), "  ", lanes, "".join(f"  {each}" for each in extra if each))
+    return Text.assemble((device.name, style), *(f"  {each}" for each in (detail, *extra) if each))
+
+
+def _nvlinks(fabric: Fabric) -> Iterable[RenderableType]:
+    wires = [link for link in fabric.links if link.kind is LinkKind.NVLINK and link.source < link.target]
+    if any(each.name.startswith("nvlink_out_") for each in fabric.constraints):
+        yield Text(f"NVSwitch ═ {max(link.width or 0 for link in wires)} x NVLink to each GPU")
+    elif wires:
+        shown = [f"{link.source} ═ {link.target} {link.width} x NVLink" for link in wires]
+        more = f" and {len(wires) - _PAIRS_SHOWN} more" if len(wires) > _PAIRS_SHOWN else ""
+        yield Text("; ".join(shown[:_PAIRS_SHOWN]) + more)
 
 
 # -- tables -------------------------------------------------------------------------------------------------------
 
 
-def _matrix(fabric: Fabric) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("", *(gpu.name for gpu in fabric.gpus), "NUMA"):
-        table.add_column(heading)
-    for gpu, row in zip(fabric.gpus, fabric.matrix, strict=True):
-        table.add_row(gpu.name, *row, "-" if gpu.numa is None else str(gpu.numa))
-    return table
+def _matrix(fabric: Fabric, width: int) -> Iterable[Text]:
+    """The matrix in as many blocks of columns as the width needs, never clipped."""
+    names = [gpu.name for gpu in fabric.gpus]
+    heads, rows, gap = names, [list(row) for row in fabric.matrix], 2
+    label = max(len(name) for name in (*names, "NUMA")) + 2
+    cell = max(len(text) for text in (*names, *(text for row in rows for text in row)))
+    if label + (len(names) + 1) * (cell + gap) > width:
+        heads, gap = [name.removeprefix("GPU") for name in names], 1
+        cell = max(len(text) for text in (*heads, *(text for row in rows for text in row)))
+    heads = [*heads, "NUMA"]
+    rows = [[*row, "-" if gpu.numa is None else str(gpu.numa)] for gpu, row in zip(fabric.gpus, rows, strict=True)]
+    fitting = max(1, (width - label + gap) // (cell + gap))
+    even = math.ceil(len(heads) / math.ceil(len(heads) / fitting))
+    for start in range(0, len(heads), even):
+        block = slice(start, start + even)
+        yield Text(" " * label + (" " * gap).join(f"{each:{cell}}" for each in heads[block]), style="dim")
+        for name, row in zip(names, rows, strict=True):
+            yield Text(f"{name:{label}}" + (" " * gap).join(f"{each:{cell}}" for each in row[block]))
 
 
-def _pairs(fabric: Fabric, costs: RouteCosts, gap: int) -> Iterable[RenderableType]:
+def _pairs(fabric: Fabric, costs: RouteCosts, *, narrow: bool) -> Iterable[RenderableType]:
     rows = pair_classes(fabric, costs)
     if not rows:
         return
-    table = Table(box=None, padding=(0, gap, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 1 if narrow else 2, 0, 0), header_style="dim")
     for heading in ("pairs", "type", "crosses"):
         table.add_column(heading)
     for heading in ("L us", "R us", "write", "read", "copy"):
@@ -157,9 +222,9 @@ def _pairs(fabric: Fabric, costs: RouteCosts, gap: int) -> Iterable[RenderableTy
     table.add_column("limit")
     for row in rows:
         table.add_row(
-            _pair_names(row.pairs),
+            _pair_names(row.pairs, _PAIRS_SHOWN - narrow),
             row.path_type + ("" if row.peer else ", no P2P"),
-            _crossing(row),
+            _crossing(row, narrow),
             f"{row.store / US:.2f}",
             f"{row.load / US:.2f}",
             *(f"{rate / GB:.1f}" for rate in (row.write, row.read, row.copy)),
@@ -170,29 +235,34 @@ def _pairs(fabric: Fabric, costs: RouteCosts, gap: int) -> Iterable[RenderableTy
         memory = fabric.memory_of(fabric.gpus[-1].name).name
         up, down = fabric.route(fabric.gpus[0].name, memory), fabric.route(memory, fabric.gpus[-1].name)
         yield Text(f"through host memory, as NCCL goes without P2P: L {costs.through_host(up, down) / US:.2f} us")
-    yield Text("L: store until visible; R: dependent load; write, read, copy: GB/s of one flow alone", style="dim")
+    yield Text("L: a store until it is visible; R: a dependent load", style="dim")
+    yield Text(
+        "write, read: one kernel's flow alone, copy: a copy engine's, in GB/s" + "; sw: switch" * narrow, style="dim"
+    )
 
 
-def _pair_names(pairs: Sequence[tuple[int, int]]) -> str:
-    shown = " ".join(f"{one}-{other}" for one, other in pairs[:_PAIRS_SHOWN])
-    return shown + (f" +{len(pairs) - _PAIRS_SHOWN}" if len(pairs) > _PAIRS_SHOWN else "")
+def _pair_names(pairs: Sequence[tuple[int, int]], shown: int) -> str:
+    names = " ".join(f"{one}-{other}" for one, other in pairs[:shown])
+    return names + (f" +{len(pairs) - shown}" if len(pairs) > shown else "")
 
 
-def _crossing(row: PairClass) -> str:
+def _crossing(row: PairClass, narrow: bool) -> str:
     if row.path_type == "NVL":
         return "NVLink"
-    parts = [
-        f"{row.switches} switch{'es' if row.switches > 1 else ''}" if row.switches else "",
-        "CPU" if row.root_complexes and not row.socket_hops else "",
-        "2 CPUs" if row.socket_hops else "",
-    ]
-    return " + ".join(part for part in parts if part)
+    cpus = "2 CPUs" if row.socket_hops else "CPU" if row.root_complexes else ""
+    if row.root_complexes > 1 and not row.socket_hops:
+        cpus = "2 roots"
+    switches = f"{row.switches} sw" if narrow else _count(row.switches, "switch")
+    return " + ".join(part for part in (switches if row.switches else "", cpus) if part)
 
 
 def _assumptions(fabric: Fabric) -> Iterable[RenderableType]:
     for each in fabric.assumptions:
-        yield Text.assemble("- ", each.text)
-        if each.settle:
-            yield Padding(Text.assemble(("settle: ", "dim"), each.settle), (0, 0, 0, 4), expand=False)
-        if each.matters:
-            yield Padding(Text.assemble(("matters: ", "dim"), each.matters), (0, 0, 0, 4), expand=False)
+        lines = Table.grid(padding=(0, 1, 0, 0))
+        lines.add_row("-", Text(each.text))
+        for word, text in (("settle", each.settle), ("matters", each.matters)):
+            if text:
+                detail = Table.grid(padding=(0, 1, 0, 0))
+                detail.add_row(Text(f"{word}:", style="dim"), Text(text))
+                lines.add_row("", detail)
+        yield lines

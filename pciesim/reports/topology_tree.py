@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from pciesim.fabric import Device, DeviceKind, Fabric, Link
+from pciesim.units import BytesPerSecond
 
-__all__ = ["children_of", "upward"]
+__all__ = ["children_of", "is_usual", "limit_of", "upward"]
 
 _ABOVE: Final = {
     DeviceKind.GPU: (DeviceKind.SWITCH, DeviceKind.ROOT_PORT),
@@ -29,16 +30,36 @@ def upward(fabric: Fabric, device: Device) -> Link | None:
 
 
 def children_of(fabric: Fabric) -> dict[str, list[tuple[Device, Link]]]:
-    """Devices below each device with their link up: switches and ports first, then cards, each by number."""
+    """Devices below each device with their link up: by kind, and as the fabric lists them."""
     found: dict[str, list[tuple[Device, Link]]] = {}
     for device in fabric.devices:
         link = upward(fabric, device)
         if link is not None:
             found.setdefault(link.target, []).append((device, link))
-    return {name: sorted(below, key=lambda each: _order(each[0])) for name, below in found.items()}
-
-
-def _order(device: Device) -> tuple[int, int, str]:
     kinds = list(DeviceKind)
-    number = "".join(filter(str.isdecimal, device.name))
-    return kinds.index(device.kind), int(number or 0), device.name
+    return {name: sorted(below, key=lambda each: kinds.index(each[0].kind)) for name, below in found.items()}
+
+
+def is_usual(fabric: Fabric, root_complex: Device) -> bool:
+    """Whether a root complex is the one that its socket gets unasked: then it says nothing and is not shown."""
+    up = upward(fabric, root_complex)
+    own = [link for link in fabric.links if up is not None and link.target == up.target]
+    beside = [link for link in own if fabric.device(link.source).kind is DeviceKind.ROOT_COMPLEX]
+    return root_complex.name.startswith("root_complex") and len(beside) == 1
+
+
+def limit_of(fabric: Fabric, root_complex: Device) -> tuple[BytesPerSecond, str]:
+    """(what a root complex carries to its socket, the name of the quadrant that says so), (0, "") where its ports
+    limit before it does."""
+    up = upward(fabric, root_complex)
+    if up is None:
+        return 0.0, ""
+    found = [(up.bandwidth, "")]
+    found += [
+        (each.capacity, each.name.removesuffix("_up"))
+        for each in fabric.constraints
+        if (up.source, up.target) in each.links
+    ]
+    least = min(found)
+    ports = sum(link.bandwidth for link in fabric.links if link.target == root_complex.name) - up.bandwidth
+    return least if least[0] < ports else (0.0, "")

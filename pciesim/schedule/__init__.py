@@ -3,6 +3,7 @@
 from pciesim.schedule.build import build
 from pciesim.schedule.dispatch import Backend, Box, Decision, Switch
 from pciesim.schedule.engine import AttentionData, EngineSpec, ExpertBackend, SpeculationStyle
+from pciesim.schedule.explain import ExplainedCollective, explain
 from pciesim.schedule.frame import Exchange
 from pciesim.schedule.groups import members
 from pciesim.schedule.ops import (
@@ -25,34 +26,8 @@ from pciesim.schedule.ops import (
 from pciesim.schedule.passes import Pass, Speculation, iteration, prompt
 
 __all__ = [
-    "AttentionData",
-    "Backend",
-    "Box",
-    "Category",
-    "Collective",
-    "CollectiveKind",
-    "Compute",
-    "Decision",
-    "DecodeAttention",
-    "DeltaRule",
-    "Elementwise",
-    "EngineSpec",
-    "Exchange",
-    "ExpertBackend",
-    "Gemm",
-    "Host",
-    "Kernel",
-    "Op",
-    "Pass",
-    "RoutedExperts",
-    "Rule",
-    "Schedule",
-    "SparseIndex",
-    "Speculation",
-    "SpeculationStyle",
-    "Switch",
-    "build",
-    "iteration",
-    "members",
-    "prompt",
+    "AttentionData", "Backend", "Box", "Category", "Collective", "CollectiveKind", "Compute", "Decision",
+    "DecodeAttention", "DeltaRule", "Elementwise", "EngineSpec", "Exchange", "ExpertBackend", "ExplainedCollective",
+    "Gemm", "Host", "Kernel", "Op", "Pass", "RoutedExperts", "Rule", "Schedule", "SparseIndex", "Speculation",
+    "SpeculationStyle", "Switch", "build", "explain", "iteration", "members", "prompt",
 ]  # fmt: skip

@@ -147,9 +147,10 @@ class Elementwise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """Time in which the GPUs wait for the host between two steps of an engine."""
+    """Time in which the GPUs wait for the host: between two steps of an engine, or around a pass of its draft head."""
 
     engine: str
+    place: str = "step"
 
 
 Kernel: TypeAlias = Gemm | RoutedExperts | DecodeAttention | SparseIndex | DeltaRule | Elementwise | Host

@@ -19,6 +19,7 @@ from pciesim.strategies.peer_access import ACS_OFF, ACS_ON, P2P_OFF, P2P_ON
 from pciesim.strategies.sequence_parallel import SEQUENCE_PARALLEL
 from pciesim.strategies.slots import ADD_SWITCH, LINK_WIDTH, MOVE_CARD, RANK_ORDER
 from pciesim.strategies.small_gather import GATHER_CANDIDATES
+from pciesim.strategies.speculation import DRAFT_CHAIN, DRAFT_TREE
 from pciesim.strategies.strategy import Strategy, Switch
 from pciesim.strategies.sync_skip import LADDER, SYNC_SKIP
 from pciesim.strategies.two_batch import TWO_BATCH
@@ -34,6 +35,7 @@ _ALL: Final = (
     P2P_LEVEL, GRAPH_FILE, NO_GRAPH_FILE, CHANNELS,
     NCCL, *NCCL_FORCED, ONESHOT_PUSH, ONESHOT_PULL, VLLM_ONE_STAGE, ONESHOT_HOST, TWOSHOT_PUSH, TWOSHOT_PULL,
     HIERARCHICAL, MSCCLPP, PCIE_IPC, COPY_RING, SYMMETRIC_MEMORY, QUANTISED_WIRE,
+    DRAFT_CHAIN, DRAFT_TREE,
     FUSED_NORM, SEQUENCE_PARALLEL, SYNC_SKIP, LADDER, GATHER_CANDIDATES, TWO_BATCH, HOST_OVERLAP,
 )  # fmt: skip
 

@@ -112,6 +112,8 @@ def apply_choices(scenario: Scenario, choices: Iterable[tuple[str, str]], *, hyp
                 notes.append(f"hypothetical, {axis}={value}: {obstacle}")
             if strategy.model_change:
                 notes.append(f"changes the model, {axis}={value}: {strategy.risk}")
+            if strategy.note:
+                notes.append(f"{axis}={strategy.name}: {strategy.note}")
             scenario = strategy.apply(scenario, argument)
             used.append((strategy, argument))
     return Applied(scenario=scenario, used=tuple(used), notes=tuple(notes))

@@ -33,20 +33,17 @@ class HostBeside:
 
 
 def _is_host(op: Op) -> bool:
-    return isinstance(op, Compute) and isinstance(op.kernel, Host)
+    # What an engine loses around each draft pass is not known to be the host's: it stays.
+    return isinstance(op, Compute) and isinstance(op.kernel, Host) and op.kernel.place == "step"
 
 
 def _obstacle(scenario: Scenario, _argument: str) -> str:
-    if _speculates(scenario):
+    if scenario.speculation is not None:
         return ""
     return (
         f"{scenario.engine.title} overlaps plain decode by default: the profile's {scenario.engine.host_parameter} was "
         "fitted with that on and is what it leaves"
     )
-
-
-def _speculates(scenario: Scenario) -> bool:
-    return bool(getattr(scenario.workload, "drafts", 0))
 
 
 HOST_OVERLAP: Final = Strategy(

@@ -35,7 +35,10 @@ def _channels(scenario: Scenario, argument: str) -> Scenario:
     if not argument.isdecimal() or not 1 <= int(argument) <= _MOST_CHANNELS:
         raise InputError(f"nccl=channels:{argument}: expected a number of channels from 1 to {_MOST_CHANNELS}")
     fabric = scenario.fabric
-    return replace(scenario, fabric=replace(fabric, nccl=replace(fabric.nccl, channels=int(argument))))
+    return replace(
+        scenario,
+        fabric=replace(fabric, nccl=replace(fabric.nccl, min_channels=int(argument), max_channels=int(argument))),
+    )
 
 
 P2P_LEVEL: Final = Strategy(

@@ -9,7 +9,7 @@ from pciesim.errors import Infeasible, InputError
 from pciesim.model import Moe
 from pciesim.model_size import check_parallelism
 from pciesim.physics import RouteCosts
-from pciesim.placement import choose_gpus
+from pciesim.placement import farthest_replica
 from pciesim.scenario import Scenario
 from pciesim.strategies.strategy import Strategy, Switch
 
@@ -31,24 +31,7 @@ def _replicas(scenario: Scenario, argument: str) -> Scenario:
         raise Infeasible(
             f"{count} replicas of {width} GPUs need {count * width}, '{fabric.name}' has {len(fabric.gpus)}"
         )
-    groups = [scenario.gpus]
-    for _ in range(count - 1):
-        taken = {name for group in groups for name in group}
-        left = replace(
-            fabric,
-            devices=tuple(each for each in fabric.devices if each.name not in taken),
-            links=tuple(link for link in fabric.links if not taken & {link.source, link.target}),
-            matrix=(),
-            nic_matrix=(),
-            constraints=(),
-            peer_access=(),
-        )
-        groups.append(choose_gpus(left, width, costs)[0])
-
-    def spread(group: tuple[str, ...]) -> float:
-        return max((costs.store(fabric.route(a, b)) for a in group for b in group if a != b), default=0.0)
-
-    slowest = max(groups, key=spread)
+    slowest, _ = farthest_replica(fabric, scenario.gpus, count, costs)
     return replace(scenario, gpus=slowest, parallelism=replace(scenario.parallelism, dp=count))
 
 
@@ -104,11 +87,13 @@ REPLICAS: Final = Strategy(
     name="replicas",
     argument="how many",
     sentence="as many copies of the model serve different sequences, each on its own GPUs",
-    source="SGLang --dp-size, vLLM --data-parallel-size; gpustack (8x A100: two TP4 beat one TP8 by 13 to 59 %)",
+    source="SGLang --dp-size; gpustack (8x A100: two TP4 beat one TP8 by 13 to 59 %)",
     apply=_replicas,
     turn_on=lambda argument: (
         Switch(engine="sglang", flags=("--dp-size", argument)),
-        Switch(engine="vllm", flags=("--data-parallel-size", argument)),
+        Switch(
+            engine="vllm", note=f"start {argument} servers on disjoint GPUs (CUDA_VISIBLE_DEVICES) behind a balancer"
+        ),
     ),
     number="fewer hops a call: the group is smaller",
     size="same a sequence",

@@ -45,5 +45,5 @@ def _word(fabric: Fabric, a: str, b: str) -> str:
     if not route.root_complexes:
         kinds = [fabric.device(link.target).kind for link in (fabric.links[each] for each in route.links)]
         return "PXB" if kinds.count(DeviceKind.SWITCH) > 1 else "PIX"
-    numas = {fabric.device(a).numa, fabric.device(b).numa}
-    return "NODE" if len(numas) == 1 else "SYS"
+    numas = {fabric.device(a).numa, fabric.device(b).numa} - {None}
+    return "NODE" if len(numas) < 2 else "SYS"

@@ -70,14 +70,17 @@ def _add_switch(scenario: Scenario, argument: str) -> Scenario:
     if len(gpus) < 2:
         raise InputError(f"switch={argument}: name at least two GPUs, as in 'switch=add:0.1.2.3'")
     complexes = [each for each in fabric.devices if each.kind is DeviceKind.ROOT_COMPLEX]
-    near = next((each for each in complexes if each.numa == gpus[0].numa), complexes[0])
+    if not complexes:
+        raise InputError(f"switch={argument}: '{fabric.name}' has no root complex to put it on")
+    near = min(complexes, key=lambda each: len(fabric.route(gpus[0].name, each.name).links))
+    numa = _numa(fabric, near.name)
     number = sum(1 for each in fabric.devices if each.kind is DeviceKind.SWITCH)
     name, port = f"added_switch{number}", f"added_root_port{number}"
     names = {gpu.name for gpu in gpus}
-    devices = [replace(each, numa=near.numa) if each.name in names else each for each in fabric.devices]
+    devices = [replace(each, numa=numa) if each.name in names else each for each in fabric.devices]
     devices += [
-        Device(name=name, kind=DeviceKind.SWITCH, numa=near.numa),
-        Device(name=port, kind=DeviceKind.ROOT_PORT, numa=near.numa),
+        Device(name=name, kind=DeviceKind.SWITCH, numa=numa),
+        Device(name=port, kind=DeviceKind.ROOT_PORT, numa=numa),
     ]
     slots = {gpu.name: fabric.link(gpu.name, upstream(fabric, gpu.name)) for gpu in gpus}
     links = _without_slots(fabric, names)
@@ -101,17 +104,14 @@ def _both(one: str, other: str, like: Link) -> list[Link]:
 
 
 def _numa(fabric: Fabric, place: str) -> int | None:
+    """The NUMA node of a place: its own, else that of the nearest memory, else of a GPU that reaches it directly."""
     own = fabric.device(place).numa
+    if own is None and fabric.of_kind(DeviceKind.MEMORY):
+        own = fabric.memory_of(place).numa
     if own is not None:
         return own
-    return next(
-        (
-            gpu.numa
-            for gpu in fabric.gpus
-            if any(link.source == gpu.name and link.target == place for link in fabric.links)
-        ),
-        None,
-    )
+    near = (gpu.numa for gpu in fabric.gpus if not fabric.route(gpu.name, place).socket_hops)
+    return next(near, None)
 
 
 def _order(scenario: Scenario, argument: str) -> Scenario:

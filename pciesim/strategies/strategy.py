@@ -65,7 +65,7 @@ class Strategy:
     nothing may). ``apply`` holds no speed-up factor: it changes what is wired, issued or asked, and the evaluators find
     out what that is worth; it raises InputError for a bad argument. ``obstacle`` says why it cannot run on a scenario
     (empty: it can). ``number``, ``size`` and ``criticality`` say what becomes of the transfers. ``model_change`` marks
-    what gives other outputs than the model as it was trained.
+    what gives other outputs than the model as it was trained. ``note`` is shown with every result.
     """
 
     axis: str
@@ -82,3 +82,4 @@ class Strategy:
     obstacle: Callable[[Scenario, str], str] = no_obstacle
     turn_on: Callable[[str], tuple[Switch, ...]] = no_switch
     model_change: bool = False
+    note: str = ""

@@ -49,8 +49,9 @@ def test_the_answer_goes_to_stdout(pciesim: Run) -> None:
 def test_defaults_reach_the_library(pciesim: Run, answer: dict[str, object]) -> None:
     pciesim(*ASK)
     assert answer["asked"] == {
-        "topo": "a_box", "model": "a_model", "tp": None, "batch": 1, "context": 1024, "gpus": None,
+        "topo": "a_box", "model": "a_model", "tp": None, "batch": 1, "context": None, "gpus": None,
         "engine": "sglang", "allreduce": "auto", "profile": None, "evaluator": "simulate", "overlay": None, "nccl": {},
+        "phase": "decode", "prompt": None, "chunk": None, "ep": 1, "dp": 1, "pp": 1, "attention_dp": 1, "options": {},
     }  # fmt: skip
 
 

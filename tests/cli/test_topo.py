@@ -19,7 +19,8 @@ Run = Callable[..., Outcome]
 def test_show(pciesim: Run) -> None:
     done = pciesim("topo", "show", "asus_esc8000a_e13p")
     assert (done.code, done.err) == (0, "")
-    assert "8 x RTX PRO 6000 Blackwell Server Edition, 2 sockets epyc_turin, 2 switch chips" in done.out
+    assert "8 x RTX PRO 6000 Blackwell Server Edition, 2 chips in 4 partitions" in done.out
+    assert "2 sockets, AMD EPYC 9005 (Turin)" in done.out
     assert "vs3  Gen5 x16  broadcom_pex89144  chip B" in done.out
 
 

@@ -12,7 +12,8 @@ from pciesim.fabric import DeviceKind, Fabric
 from pciesim.formats.documents import validate_document
 from pciesim.formats.nccl_xml import read_nccl_xml, write_nccl_xml
 from pciesim.formats.topology import assemble
-from pciesim.formats.topology_overlay import OverlayDocument
+from pciesim.formats.topology_infer import infer
+from pciesim.formats.topology_overlay import OverlayDocument, QuadrantEntry, RootComplexEntry
 from pciesim.formats.topology_render import fabric_matrix, fabric_overlay, render_overlay
 from pciesim.formats.topology_smi import TopologyMatrix, parse_matrix, render_matrix
 
@@ -87,7 +88,6 @@ def overlays(draw: st.DrawFn, gpus: int, nics: int) -> OverlayDocument:
             | ({"model": "microchip_pm50100"} if draw(st.booleans()) else {})
             for name in ("a", "b", "c")
         ]
-        data["quadrants"] = [{"name": "q", "gpus": [0], "bandwidth": "73.1 GB/s"}] if draw(st.booleans()) else []
     data["host"] = {"acs_redirect": draw(st.booleans()), "iommu": draw(st.booleans())} | draw(
         st.fixed_dictionaries(
             {},
@@ -111,7 +111,44 @@ def overlays(draw: st.DrawFn, gpus: int, nics: int) -> OverlayDocument:
 def machines(draw: st.DrawFn) -> Fabric:
     matrix = draw(matrices())
     overlay = draw(overlays(len(matrix.gpus), len(matrix.nics)))
+    if draw(st.booleans()):
+        overlay = draw(with_root_complexes(matrix, overlay))
     return assemble(matrix, overlay, name="machine")
+
+
+@st.composite
+def with_root_complexes(draw: st.DrawFn, matrix: TopologyMatrix, overlay: OverlayDocument) -> OverlayDocument:
+    """The overlay with root complexes: some root ports on this one, some on that, some on the one nobody stated."""
+    plan = infer(matrix, overlay)
+    entries: dict[str, dict[str, Any]] = {}
+
+    def entry(socket: int) -> dict[str, Any] | None:
+        name = draw(st.sampled_from([None, f"root_complex{socket}", f"left{socket}", f"right{socket}"]))
+        fresh = {"name": name, "gpus": [], "nics": [], "switches": []} | draw(
+            st.fixed_dictionaries({}, optional={"socket": st.just(socket), "bandwidth": st.just("73.1 GB/s")})
+        )
+        return None if name is None else entries.setdefault(name, fresh)
+
+    for gpu, holder in enumerate(plan.gpu_switches):
+        found = entry(plan.gpu_sockets[gpu]) if holder is None else None
+        if found is not None:
+            found["gpus"].append(gpu)
+    for switch in plan.switches:
+        found = entry(switch.socket) if switch.behind is None else None
+        if found is not None:
+            found["switches"].append(switch.name)
+    for members in plan.nic_ports:
+        found = entry(plan.nic_sockets[members[0]])
+        if found is not None:
+            found["nics"].append(members[-1])
+    shared = [name for name in entries if draw(st.booleans())]
+    quadrants = [{"name": "q", "root_complexes": shared, "bandwidth": "50 GB/s"}] if shared else []
+    return overlay.model_copy(
+        update={
+            "root_complexes": tuple(RootComplexEntry.model_validate(each) for each in entries.values()),
+            "quadrants": tuple(QuadrantEntry.model_validate(each) for each in quadrants),
+        }
+    )
 
 
 @given(matrices())

@@ -1,4 +1,4 @@
-"""``pciesim measure`` without a GPU: the plan, the controller with pretended processes, the manifest, what is left out."""
+"""``pciesim measure`` without a GPU: the plan, the controller with pretended processes, the manifest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -103,18 +103,18 @@ class Pretended(Crew):
 
 
 @pytest.fixture
-def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, ...]]]:
+def box(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """A machine with two GPUs whose experiments pass at once; collects what each start was given."""
     monkeypatch.setattr(controller, "gpu_indexes", lambda: (0, 1))
-    monkeypatch.setattr(controller, "record_system", lambda out: None)
+    monkeypatch.setattr(controller, "record_system", lambda _: None)
     monkeypatch.setattr(controller, "POLL", 0.0)
-    yield []
+    return []
 
 
-def run(options: Options, starts: list[tuple[str, ...]], fate: Callable[[str], str | None] = lambda name: None) -> int:
+def run(options: Options, starts: list[tuple[str, ...]], fate: Callable[[str], str | None] = lambda _: None) -> int:
     crews: list[Pretended] = []
 
-    def start(options: Options, job: Job, experiments: tuple[Experiment, ...], gpus: tuple[int, ...]) -> Crew:
+    def start(options: Options, _job: Job, experiments: tuple[Experiment, ...], _gpus: tuple[int, ...]) -> Crew:
         starts.append(tuple(each.name for each in experiments))
         crews.append(Pretended(options.out, experiments, fate))
         return crews[-1]

@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from pciesim.collectives.nccl_model import nccl_path_type
 from pciesim.errors import InputError, UnknownName
-from pciesim.fabric import Fabric
+from pciesim.fabric import DeviceKind, Fabric
 from pciesim.formats.documents import validate_document
+from pciesim.formats.profile_yaml import read_profile
 from pciesim.formats.topology import assemble, load_fabric
 from pciesim.formats.topology_overlay import OverlayDocument
 from pciesim.formats.topology_smi import TopologyMatrix, parse_matrix
 from pciesim.hardware import pcie_bandwidth
+from pciesim.physics import RouteCosts
 from pciesim.units import GB
 
 ROOT = Path(__file__).parents[2]
@@ -104,13 +107,93 @@ def test_acs_redirect_sends_peers_of_a_switch_through_the_root_complex() -> None
     assert fabric.route("GPU0", "GPU4").switches == 2
 
 
-def test_quadrants_limit_all_their_root_ports_together() -> None:
-    fabric = box("rtx6000x4", "quadrants: [{name: q0, gpus: [0, 1], bandwidth: 73.1 GB/s}]\n")
+ROOTS = "root_complexes: [{name: a, gpus: [0, 1]}, {name: b, gpus: [2]}]\n"
+
+
+def test_root_complexes_hold_what_they_list_and_the_rest_stays_on_the_sockets_own() -> None:
+    """GPU0 and GPU1 turn in a; GPU1 to GPU2 passes a, the socket and b; GPU3 is on the one nobody stated."""
+    fabric = box("rtx6000x4", ROOTS)
+    assert [each.name for each in fabric.of_kind(DeviceKind.ROOT_COMPLEX)] == ["root_complex0", "a", "b"]
+
+    def passed(one: str, other: str) -> list[str]:
+        names = [fabric.links[position].target for position in fabric.route(one, other).links]
+        return [name for name in names if not name.startswith(("GPU", "root_port"))]
+
+    assert passed("GPU0", "GPU1") == ["a"]
+    assert passed("GPU1", "GPU2") == ["a", "socket0", "b"]
+    assert passed("GPU2", "GPU3") == ["b", "socket0", "root_complex0"]
+    assert fabric.route("GPU1", "GPU2").root_complexes == 2
+    assert passed("GPU2", "memory0") == ["b", "socket0", "memory0"]
+
+
+def test_two_root_complexes_of_a_socket_cost_one_crossing() -> None:
+    """Flag ping-pong between two switches takes 1.062 us on one root complex and 1.072 us on two (WRX90)."""
+    costs = RouteCosts.of(read_profile(ROOT / "calibration" / "profiles" / "rtx_pro_6000.yaml"))
+    shared, apart = (box("rtx6000x4", text).route("GPU0", "GPU2") for text in ("", ROOTS))
+    assert costs.store(shared) == costs.store(apart)
+    assert costs.load(shared) == costs.load(apart)
+
+
+def test_words_follow_the_root_complexes_where_the_matrix_shows_nvlink() -> None:
+    """PHB within a host bridge, NODE between two of one NUMA node; NCCL calls both PHB."""
+    fabric = box("h200x2", "")
+    assert fabric.route("GPU0", "GPU1", nvlink=False).path_type == "PHB"
+    fabric = box("h200x2", "root_complexes: [{name: a, gpus: [0]}, {name: b, gpus: [1]}]\n")
+    route = fabric.route("GPU0", "GPU1", nvlink=False)
+    assert (route.path_type, nccl_path_type(route)) == ("NODE", "PHB")
+
+
+def test_a_gpu_behind_a_switch_stands_for_the_switch() -> None:
+    fabric = box("rtx6000x8_2switch", "root_complexes: [{name: a, gpus: [0]}, {name: b, switches: [switch1]}]\n")
+    assert fabric.link("root_port0", "a").bandwidth == fabric.link("switch0", "root_port0").bandwidth
+    assert fabric.route("GPU3", "GPU4").root_complexes == 2
+
+
+def test_what_a_root_complex_carries_limits_what_leaves_it_only() -> None:
+    fabric = box("rtx6000x4", "root_complexes: [{name: a, gpus: [0, 1], bandwidth: 73.1 GB/s}]\n")
+    up = fabric.link("a", "socket0")
+    assert up.bandwidth == fabric.link("socket0", "a").bandwidth == pytest.approx(73.1 * GB)
+    assert fabric.links.index(up) in fabric.route("GPU0", "memory0").links
+    assert fabric.links.index(up) not in fabric.route("GPU0", "GPU1").links
+    # Nobody stated it for the other: never less than its ports or the memory can do.
+    rest = fabric.link("root_complex0", "socket0").bandwidth
+    assert rest >= max(2 * pcie_bandwidth(5, 16), fabric.link("socket0", "memory0").bandwidth)
+
+
+def test_quadrants_limit_all_their_root_complexes_together() -> None:
+    fabric = box("rtx6000x4", ROOTS + "quadrants: [{name: q0, root_complexes: [a, b], bandwidth: 73.1 GB/s}]\n")
     up, down = (each for each in fabric.constraints if each.name.startswith("q0"))
     assert up.capacity == down.capacity == pytest.approx(73.1 * GB)
-    assert up.links == (("root_port0", "root_complex0"), ("root_port1", "root_complex0"))
+    assert up.links == (("a", "socket0"), ("b", "socket0"))
     assert fabric.constraints.index(up) in fabric.route("GPU1", "GPU2").constraints
-    assert fabric.constraints.index(up) not in fabric.route("GPU2", "GPU3").constraints
+    assert fabric.constraints.index(up) in fabric.route("GPU2", "memory0").constraints
+    assert fabric.constraints.index(up) not in fabric.route("GPU0", "GPU1").constraints
+
+
+def test_root_complexes_that_contradict_themselves() -> None:
+    assert "root complexes 'a' and 'b' both hold GPU1" in refusal(
+        "root_complexes: [{name: a, gpus: [0, 1]}, {name: b, gpus: [1]}]\n"
+    )
+    assert "root complex 'a' is on socket 0, but GPU4 is on socket 1" in refusal(
+        "root_complexes: [{name: a, gpus: [0, 4]}]\n", "rtx6000x8"
+    )
+    assert "unknown switch 'switch7'; did you mean 'switch1'?" in refusal(
+        "root_complexes: [{name: a, switches: [switch7]}]\n", "rtx6000x8_2switch"
+    )
+    assert "two root complexes have one name" in refusal("root_complexes: [{name: a}, {name: a}]\n")
+    assert "'c' is no root complex of this file (valid: a, b)" in refusal(
+        ROOTS + "quadrants: [{name: q, root_complexes: [c], bandwidth: 9 GB/s}]\n"
+    )
+    assert "two devices named 'GPU0'" in refusal("root_complexes: [{name: GPU0, gpus: [1]}]\n")
+
+
+def test_a_root_complex_may_state_the_socket_of_what_it_holds() -> None:
+    fabric = box("rtx6000x4", "root_complexes: [{name: far, gpus: [2, 3], socket: 1}]\n")
+    assert fabric.route("GPU0", "GPU3").socket_hops == 1
+    switched = box(
+        "rtx6000x4", "switches: [{name: s, gpus: [3]}]\nroot_complexes: [{name: far, switches: [s], socket: 1}]\n"
+    )
+    assert switched.route("GPU2", "GPU3").socket_hops == 1
 
 
 def test_sockets_and_numa_can_be_stated() -> None:

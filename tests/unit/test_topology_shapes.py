@@ -245,16 +245,16 @@ def test_assumptions_name_their_cells_and_how_to_settle_them() -> None:
     [
         ("all_sys", "SYS inside one NUMA node is a crossing of host bridges, not of sockets (GPU0-GPU1 SYS"),
         ("virtual_machine", "all pairs are PHB (GPU0-GPU1 PHB"),
-        ("switch_tree", "switch4 joins 2 switches of GPU0, GPU1, GPU2, GPU3 under one uplink (GPU0-GPU2 PXB"),
+        ("switch_tree", "switch4 joins 2 switches of GPU0 to GPU3 under one uplink (GPU0-GPU2 PXB"),
         ("ansi_before_tab", "different switches of a socket meet at the root complex (GPU0-GPU2 NODE"),
-        ("ansi_before_tab", "switch0: GPU0, GPU1 share one switch and one Gen4 x16 uplink (GPU0-GPU1 PIX)"),
+        ("ansi_before_tab", "GPUs of one switch share one Gen4 x16 uplink, switch0: GPU0, GPU1; switch1"),
         ("four_nodes_a_socket", "4 NUMA nodes per socket, 2 sockets (NUMA column goes up to 7)"),
         ("markdown_table", "1 socket, told by equal CPU lists"),
-        ("wsl_no_affinity", "1 socket, told by nothing"),
+        ("wsl_no_affinity", "1 socket, because nothing tells of more"),
         ("one_sided_nvlink", "GPU0-GPU2 is NV6 in one direction and SYS in the other"),
         ("glued_cells", "'0-150N/A' has lost its separators: the affinity is left out"),
         ("log_prefix", "an NVSwitch: one set of links per GPU, shared by all its peers (GPU0-GPU1 NV18"),
-        ("old_driver_mlx5", "PXB among GPU0, GPU1 is one chip that shows nested bridges"),
+        ("old_driver_mlx5", "PXB at switch0, switch1 is inside one chip, which shows its bridges nested (GPU0-GPU1 PXB"),
     ],
 )
 def test_known_traps_are_said(name: str, words: str) -> None:

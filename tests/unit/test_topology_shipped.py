@@ -38,7 +38,14 @@ CROSSINGS = (
     Crossing(topology="rtx6000x8", pair=(0, 4), path_type="SYS", switches=0, root_complexes=2, socket_hops=1),
     # Two switches: inside one, or up one uplink, through the root complex and down the other.
     Crossing(topology="rtx6000x8_2switch", pair=(0, 3), path_type="PIX", switches=1, root_complexes=0, socket_hops=0),
-    Crossing(topology="rtx6000x8_2switch", pair=(3, 4), path_type="NODE", switches=2, root_complexes=1, socket_hops=0),
+    # The two switches are on a root complex each, or share one: passed are two or one, crossed is one.
+    Crossing(topology="rtx6000x8_2switch", pair=(3, 4), path_type="NODE", switches=2, root_complexes=2, socket_hops=0),
+    Crossing(
+        topology="rtx6000x8_2switch_1root", pair=(3, 4), path_type="PHB", switches=2, root_complexes=1, socket_hops=0
+    ),
+    Crossing(
+        topology="rtx6000x16_4switch", pair=(0, 15), path_type="NODE", switches=2, root_complexes=2, socket_hops=0
+    ),
     # Partitions of one chip: printed NODE, but inside the chip, which counts as one switch.
     Crossing(topology="asus_esc8000a_e13p", pair=(0, 1), path_type="PIX", switches=1, root_complexes=0, socket_hops=0),
     Crossing(topology="asus_esc8000a_e13p", pair=(1, 2), path_type="NODE", switches=1, root_complexes=0, socket_hops=0),
