@@ -67,6 +67,7 @@ def predict(
     pp: int = 1,
     attention_dp: int = 1,
     options: Mapping[str, str] | None = None,
+    layers: bool = False,
 ) -> Prediction:
     """Predicts one decode step, or with ``phase="prefill"`` the time to the first token of a prompt.
 
@@ -74,7 +75,7 @@ def predict(
     of the file) over ``dp`` replicas of ``pp`` stages. ``prompt`` tokens are read in chunks of ``chunk`` (None: the
     engine's default). ``context`` tokens are cached already (None: 1024, and none before a prompt). ``options`` are
     flags and variables of the engine. Raises InputError for anything that cannot be read or does not make sense,
-    Infeasible when the answer is no.
+    Infeasible when the answer is no. ``layers`` adds every op of the schedule to the answer.
     """
     scenario, choice = load_scenario(
         topo=topo, model=model, tp=tp, batch=batch, context=context or 0, gpus=gpus, engine=engine,
@@ -105,7 +106,7 @@ def predict(
         pp=pp,
         attention_dp=attention_dp,
     )
-    return predict_scenario(scenario, request)
+    return predict_scenario(scenario, request, layers=layers)
 
 
 def load_scenario(

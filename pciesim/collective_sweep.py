@@ -56,6 +56,7 @@ class SweepRow:
     traversals: int
     fastest: bool
     reason: str
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +202,7 @@ def _row(task: Task, name: str, lowered: Lowered, latency: Interval) -> SweepRow
         traversals=lowered.program.traversals,
         fastest=False,
         reason=lowered.reason,
+        notes=lowered.notes,
     )
 
 

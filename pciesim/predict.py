@@ -21,10 +21,12 @@ from pciesim.workload import Phase
 __all__ = ["op_lines", "predict"]
 
 
-def predict(scenario: Scenario, request: Request, timer: CollectiveTimer | None = None) -> Prediction:
+def predict(
+    scenario: Scenario, request: Request, timer: CollectiveTimer | None = None, *, layers: bool = False
+) -> Prediction:
     """The prediction for a scenario; ``request`` is how it was asked, for the record.
 
-    A ``timer`` kept between calls is the memo: equal collectives are not evaluated again.
+    A ``timer`` kept between calls is the memo: equal collectives are not evaluated again. ``layers`` adds every op.
     Raises Infeasible when the model does not fit in memory.
     """
     timer = timer or timer_of(scenario, request.evaluator)
@@ -54,7 +56,7 @@ def predict(scenario: Scenario, request: Request, timer: CollectiveTimer | None 
         tokens_per_second_total=per_user.scaled(workload.batch * scenario.parallelism.dp),
         breakdown=_breakdown(step, effects, kernel_effects, host_effect),
         collectives=_collective_lines(scenario, step, effects),
-        ops=op_lines(step),
+        ops=op_lines(step) if layers else (),
         kernels=_kernel_lines(step),
         traversals_per_token=sum(
             timed.lowered.program.traversals * step.counts[op] for op, timed in step.timed.items()

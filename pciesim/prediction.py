@@ -171,7 +171,7 @@ class Prediction:
     sensitivities: tuple[Sensitivity, ...]
     assumptions: tuple[Assumption, ...]
     warnings: tuple[str, ...] = ()
-    ops: tuple[OpLine, ...] = ()
+    ops: tuple[OpLine, ...] = ()  # where they were asked for
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

@@ -10,21 +10,23 @@ from pathlib import Path
 from pciesim.api import load_scenario, nccl_environment
 from pciesim.calibrate.fit import Fit, fit_profile
 from pciesim.calibrate.points import Point
-from pciesim.calibrate.steps import StepPoint
+from pciesim.calibrate.steps import IterationPoint, StepPoint
 from pciesim.evaluate.collective import CollectiveTimer
 from pciesim.fabric import Fabric
 from pciesim.formats.catalogue import gpu_type
-from pciesim.formats.points_csv import read_points, read_steps
+from pciesim.formats.points_csv import read_iterations, read_points, read_steps
 from pciesim.formats.profile_yaml import profile_text
 from pciesim.formats.recipe_yaml import read_recipe
 from pciesim.formats.shipped import find_input
 from pciesim.formats.topology import load_fabric
-from pciesim.profile import Evidence, Parameter, Profile
+from pciesim.profile import Evidence, Interval, Parameter, Profile
 from pciesim.scenario import Scenario
-from pciesim.step import evaluate_step, timer_of
+from pciesim.schedule import Speculation
+from pciesim.step import evaluate_step, host_parameter, timer_of
+from pciesim.strategies.speculation import ALIKE
 from pciesim.units import Seconds
 
-__all__ = ["Refit", "point_timers", "refit", "step_scenario"]
+__all__ = ["Refit", "draft_residual", "iteration_scenario", "point_timers", "refit", "step_scenario"]
 
 
 def point_timers() -> Callable[[Point, Profile], CollectiveTimer]:
@@ -76,6 +78,7 @@ def refit(recipe_path: Path, runs: Path) -> Refit:
     fit = fit_profile(recipe.start_profile(where), recipe.free(where), points, point_timers(), source=recipe.fit_source)
     steps = [step for name in recipe.steps for step in read_steps(runs / name)]
     profile = _with_host_times(fit.profile, steps)
+    profile = _with_draft_costs(profile, [each for name in recipe.iterations for each in read_iterations(runs / name)])
     header = (
         f"Made by `pciesim calibrate refit {recipe_path.name}`; do not edit, change the recipe or the runs instead."
     )
@@ -100,6 +103,29 @@ def _with_host_times(profile: Profile, steps: Sequence[StepPoint]) -> Profile:
     return profile
 
 
+def _with_draft_costs(profile: Profile, points: Sequence[IterationPoint]) -> Profile:
+    """The other end-to-end figure per engine: what each pass of the draft head costs beyond kernels and collectives."""
+    for name in sorted({_family(point.step.engine) for point in points}):
+        rows = [point for point in points if _family(point.step.engine) == name and point.step.fitted]
+        left = [draft_residual(row, profile) for row in rows]
+        value = max(0.0, statistics.fmean(left))
+        spread = max(max(left) - value, value - min(left), _HOST_SPREAD * value)
+        parameter = Parameter(
+            value=value,
+            low=max(0.0, value - spread),
+            high=value + spread,
+            evidence=Evidence.FITTED,
+            source=f"mean of {len(rows)} four-GPU rows with drafts, 2 to 8 users (ab_published/iterations.csv)",
+        )
+        profile = replace(profile, parameters=(*profile.parameters, (f"draft.{name}", parameter)))
+    return profile
+
+
+def _family(engine: str) -> str:
+    """``vllm-0.17`` -> ``vllm``: versions share their parameters."""
+    return engine.partition("-")[0]
+
+
 _HOST_SPREAD = 0.35  # at least: the residual also holds every error of the kernel tables
 
 
@@ -107,6 +133,23 @@ def _host_residual(step: StepPoint, profile: Profile) -> Seconds:
     scenario = step_scenario(step, profile)
     scenario = replace(scenario, profile=_without_host(profile, scenario.engine.host_parameter))
     return 1 / step.tokens_per_second - evaluate_step(scenario, timer_of(scenario, "simulate")).timeline.length
+
+
+def draft_residual(point: IterationPoint, profile: Profile | None) -> Seconds:
+    """What each draft of one row costs beyond what is predicted without any draft cost."""
+    scenario = iteration_scenario(point, profile)
+    scenario = replace(scenario, profile=_without_host(scenario.profile, host_parameter(scenario, "draft")))
+    bare = evaluate_step(scenario, timer_of(scenario, "simulate")).timeline.length
+    return (point.tokens / point.step.tokens_per_second - bare) / point.drafts
+
+
+def iteration_scenario(point: IterationPoint, profile: Profile | None) -> Scenario:
+    """The scenario that a published iteration measured; ``profile`` None is the shipped one."""
+    return replace(
+        step_scenario(point.step, profile),
+        speculation=Speculation(drafts=point.drafts, alike=ALIKE),
+        yields=Interval.exact(point.tokens),
+    )
 
 
 def step_scenario(step: StepPoint, profile: Profile | None) -> Scenario:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from statistics import NormalDist
+from statistics import NormalDist, pvariance
 from typing import Final
 
 __all__ = ["distinct_experts", "distinct_ranks", "fullest_rank", "independent_tokens", "popularity"]
 
-_TOLERANCE: Final = 1e-9  # of the experts a token asks for
+_TOLERANCE: Final = 2.0**-30  # of the experts a token asks for
 
 
 def independent_tokens(tokens: float, group: int, alike: float) -> float:
@@ -68,8 +68,9 @@ def fullest_rank(
 ) -> tuple[float, float]:
     """Expected (distinct experts, tokens x experts) of the fullest of ``ranks`` ranks, experts placed at random.
 
-    The mean over ranks plus the expected maximum of that many normal deviates times the standard deviation of one
-    rank's load; all ranks wait for the fullest. Within 3 % of a simulated maximum from 4 tokens up (a test holds it).
+        The mean over ranks plus the expected maximum of that many normal deviates times the standard deviation of one
+    XX
+        routers (a test holds it).
     """
     effective = independent_tokens(tokens, group, alike)
     chances = popularity(experts=experts, top_k=top_k, spread=spread)
@@ -78,14 +79,15 @@ def fullest_rank(
     mean_hit, mean_load = sum(hit) * share, effective * top_k * share
     if ranks == 1:
         return mean_hit, tokens * top_k
-    # Each expert is on this rank with probability 1 / ranks, and is hit (or loaded) on its own.
-    between = sum(value * share - (value * share) ** 2 for value in hit)
-    own = sum(chance * effective for chance in chances)
-    spread_load = sum((chance * effective) ** 2 * share * (1 - share) for chance in chances)
-    noise_load = own * share * (1.0 - top_k / experts)
+    # A rank holds experts / ranks of them drawn without replacement; each is hit, and loaded, by chance.
+    drawn = experts * share * (1.0 - share)
+    between = drawn * pvariance(hit) + share * math.fsum(value * (1.0 - value) for value in hit)
+    loads = [chance * effective for chance in chances]
+    spread_load = drawn * pvariance(loads)
+    noise_load = share * math.fsum(loads) * (1.0 - top_k / experts)
     factor = _expected_maximum(ranks)
     limit = min(experts / ranks, effective * top_k)
-    fullest_hit = min(mean_hit + factor * math.sqrt(between * (1 - share)), limit)
+    fullest_hit = min(mean_hit + factor * math.sqrt(between), limit)
     fullest_load = min(mean_load + factor * math.sqrt(spread_load + noise_load), effective * top_k)
     return fullest_hit, fullest_load * tokens / effective
 

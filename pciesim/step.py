@@ -91,7 +91,8 @@ def algorithm_for(scenario: Scenario, op: Collective) -> tuple[str, str]:
             return scenario.allreduce, "asked for by name"
         return "nccl", f"{op.precision} sums are served by NCCL whatever is asked for"
     decision = decision_for(scenario, op)
-    if len([each for each, _ in decision.refused if op.kind in each.kinds]) == 0:
+    others = [each for each in scenario.engine.backends if op.kind in each.kinds]
+    if others == [decision.backend]:
         return decision.backend.algorithm, f"only {decision.backend.name} serves it"
     return decision.backend.algorithm, f"{scenario.engine.title}: {_reason(decision, op)}"
 
@@ -163,7 +164,8 @@ def _launched(scenario: Scenario, each: Pass) -> Pass:
 def schedule_of(scenario: Scenario) -> Schedule:
     """The ops of a step, or of a prompt: what the engine would issue, after the scenario's transforms."""
     passes = [each.schedule for each in passes_of(scenario) for _ in range(each.count)]
-    return scenario.transformed(Schedule.joined(passes))
+    prompt_chunks = scenario.workload.phase is Phase.PREFILL
+    return scenario.transformed(Schedule.joined(passes, overlapping=prompt_chunks))
 
 
 def evaluate_step(scenario: Scenario, timer: CollectiveTimer, schedule: Schedule | None = None) -> Step:

@@ -86,7 +86,7 @@ def _facts(fabric: Fabric) -> Iterator[str]:
 
 def _remarks(loaded: LoadedTopology) -> Iterator[str]:
     """What was repaired, and the traps among the assumptions."""
-    traps = ("SYS inside one NUMA", "all pairs are PHB", "NUMA nodes per socket", "told by", "cells are believed")
+    traps = ("SYS inside one NUMA", "all pairs are", "NUMA nodes per socket", "no NUMA column", "cells are believed")
     yield from (note for note in loaded.matrix.notes)
     yield from (
         assumption.text.split(" (")[0]

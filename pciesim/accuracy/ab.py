@@ -9,22 +9,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from pciesim.api import load_scenario, nccl_environment
+from pciesim.accuracy.document import replace_block
 from pciesim.compare.comparison import gain_of
 from pciesim.compare.memo import Memo
 from pciesim.compare.outcome import outcome_of
 from pciesim.errors import InputError, PciesimError
 from pciesim.formats.documents import read_text
-from pciesim.profile import Evidence, Interval, Parameter, Profile
-from pciesim.scenario import Scenario
-from pciesim.schedule import CollectiveKind, Speculation
-from pciesim.step import evaluate_step, host_parameter, timer_of
-from pciesim.strategies.speculation import ALIKE
+from pciesim.formats.files import write_text
+from pciesim.formats.points_csv import read_iterations
+from pciesim.profile import Interval, Profile
+from pciesim.refit import draft_residual, iteration_scenario
+from pciesim.reports.strategies_text import strategies_markdown
+from pciesim.schedule import CollectiveKind
+from pciesim.step import evaluate_step, timer_of
 from pciesim.units import GB, MS, US, Seconds, format_bytes
 from pciesim.whatif.loading import Loader
 
 __all__ = [
-    "Comparison", "IterationError", "ab_page", "comparisons", "draft_costs", "iteration_errors", "within",
+    "Comparison", "IterationError", "ab_page", "comparisons", "draft_costs", "iteration_errors", "within", "write_page",
 ]  # fmt: skip
 
 FOLDER: Final = "ab_published"
@@ -174,21 +176,20 @@ class IterationError:
 
 def iteration_errors(runs: Path, profile: Profile | None = None) -> tuple[IterationError, ...]:
     """Every row of ``ab_published/iterations.csv``; ``profile`` None is the shipped one of the box's GPU."""
-    path = runs / FOLDER / "iterations.csv"
     found: list[IterationError] = []
-    for row in csv.DictReader(read_text(path).splitlines()):
-        scenario = _iteration_scenario(row, profile)
-        bare = replace(scenario, profile=_without_draft_cost(scenario))
+    for point in read_iterations(runs / FOLDER / "iterations.csv"):
+        scenario = iteration_scenario(point, profile)
+        measured = point.tokens / point.step.tokens_per_second
         found.append(
             IterationError(
-                dataset=row["dataset"],
+                dataset=point.step.dataset,
                 engine=scenario.engine.name,
-                batch=int(row["batch"]),
-                drafts=int(row["drafts"]),
-                fitted=row["use"] == "fit",
-                measured=float(row["tokens_per_iteration"]) / float(row["tokens_per_s_user"]),
-                predicted=_length(scenario),
-                bare=_length(bare),
+                batch=point.step.batch,
+                drafts=point.drafts,
+                fitted=point.step.fitted,
+                measured=measured,
+                predicted=evaluate_step(scenario, timer_of(scenario, "simulate")).timeline.length,
+                bare=measured - point.drafts * draft_residual(point, profile),
             )
         )
     return tuple(found)
@@ -203,31 +204,14 @@ def draft_costs(errors: Sequence[IterationError]) -> dict[str, Seconds]:
     }
 
 
-def _length(scenario: Scenario) -> Seconds:
-    return evaluate_step(scenario, timer_of(scenario, "simulate")).timeline.length
-
-
-def _iteration_scenario(row: dict[str, str], profile: Profile | None) -> Scenario:
-    nccl = dict(each.split("=") for each in row["nccl"].split(";") if each)
-    scenario, _ = load_scenario(
-        topo=row["topology"], model=row["model"], tp=None, batch=int(row["batch"]), context=int(row["context"]),
-        gpus=_gpus(row["gpus"]), engine=row["engine"], allreduce=row["allreduce"], profile=None, overlay=None,
-        nccl=None, parameters=profile,
-    )  # fmt: skip
-    fabric = replace(scenario.fabric, nccl=nccl_environment(scenario.fabric.nccl, nccl))
-    return replace(
-        scenario,
-        fabric=fabric,
-        speculation=Speculation(drafts=int(row["drafts"]), alike=ALIKE),
-        yields=Interval.exact(float(row["tokens_per_iteration"])),
-    )
-
-
-def _without_draft_cost(scenario: Scenario) -> Profile:
-    name = host_parameter(scenario, "draft")
-    nothing = Parameter(value=0.0, low=0.0, high=0.0, evidence=Evidence.ASSUMED, source="left out")
-    others = tuple((key, each) for key, each in scenario.profile.parameters if key != name)
-    return replace(scenario.profile, parameters=(*others, (name, nothing)))
+def write_page(page: Path, runs: Path) -> None:
+    """Fills the tables of docs/what-if.md in."""
+    text = replace_block(read_text(page), ab_page(runs))
+    before, begin, rest = text.partition("<!-- strategies:begin -->")
+    _, end, after = rest.partition("<!-- strategies:end -->")
+    if not begin or not end:
+        raise ValueError("the page has no strategies:begin ... strategies:end")
+    write_text(page, f"{before}{begin}\n{strategies_markdown()}{end}{after}")
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------

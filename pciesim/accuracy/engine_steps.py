@@ -188,7 +188,9 @@ def _step(scenario: Scenario, row: dict[str, object]) -> Step:
 
 def torch_step_lines(steps: Sequence[TorchStep]) -> list[str]:
     """Lines for the accuracy page: medians by model and transport, then every step."""
-    lines = ["| model | transport | steps | compute, median error | 90th percentile | collectives, median error | us a call |"]
+    lines = [
+        "| model | transport | steps | compute, median error | 90th percentile | collectives, median | us a call |"
+    ]
     lines.append("|---|---|---:|---:|---:|---:|---:|")
     for model, transport in dict.fromkeys((step.model, step.transport) for step in steps):
         group = [step for step in steps if (step.model, step.transport) == (model, transport)]

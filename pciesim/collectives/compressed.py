@@ -16,7 +16,7 @@ _ALL_REDUCE: Final = CollectiveKind.ALL_REDUCE
 
 
 def _cost(traversals: str, ratio: float) -> dict[CollectiveKind, Cost]:
-    return {_ALL_REDUCE: Cost(traversals=traversals, messages="2*(n-1)", nbytes=f"2*(n-1)/n*S*{ratio:g}")}
+    return {_ALL_REDUCE: Cost(traversals=traversals, messages="2*(n-1)", nbytes=f"{ratio:g}*2*(n-1)/n*S")}
 
 
 def twoshot_push(wire: str) -> AlgorithmEntry:

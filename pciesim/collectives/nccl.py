@@ -173,7 +173,15 @@ def lower_nccl(
     return Lowered(program=program, algorithm=f"NCCL {algorithm}",
                    protocol=f"{protocol} memcpy" if memcpy else str(protocol),
                    transport=" + ".join(TRANSPORT_NAMES[kind] for kind in kinds), channels=chosen.channels,
-                   reason=chosen.reason)  # fmt: skip
+                   reason=chosen.reason, notes=_notes(protocol, kinds))  # fmt: skip
+
+
+def _notes(protocol: Protocol, kinds: list[str]) -> tuple[str, ...]:
+    if protocol is not Protocol.LL128 or kinds == ["NVL"]:
+        return ()
+    return (
+        "NCCL keeps LL128 off over PCIe: CPUs may split its 128-byte stores, and halves may pass each other (PR 2036)",
+    )
 
 
 def _pieces(task: Task) -> int:
@@ -203,27 +211,29 @@ def hop(
     channels: int,
     message: Bytes,
     memcpy: bool = False,
+    peers: int = 1,
 ) -> Hop:
-    """One edge from rank a to rank b over a transport, for messages of that size.
+    """One edge from rank a to rank b over a transport, for messages of that size, ``peers`` of them at once.
 
     With LL every thread has one line in flight per poll, and the first poll is part of the hop's latency: bytes up to
     one line a thread cost nothing more.
     """
     fabric, routes, costs = task.fabric, task.costs.routes, _costs(task, transport)
     source, target = task.gpus[a], task.gpus[b]
+    store_share, load_share = (task.costs.push.share, task.costs.pull.share) if peers > 1 else (1.0, 1.0)
     copied = memcpy and transport == "SHM"
     if transport == "SHM":
         memory = fabric.memory_of(target).name  # NCCL_SHM_LOCALITY: the receiver's side
         up, down = fabric.route(source, memory), fabric.route(memory, target)
         latency = routes.through_host(up, down) + (costs.copy_step if copied else 0.0)
         drain = routes.host_load
-        uses = routes.uses(fabric, up, Engine.COPY if copied else Engine.STORE)
-        uses += routes.uses(fabric, down, Engine.COPY if copied else Engine.LOAD)
+        uses = _shared(routes.uses(fabric, up, Engine.COPY if copied else Engine.STORE), store_share)
+        uses += _shared(routes.uses(fabric, down, Engine.COPY if copied else Engine.LOAD), load_share)
         traversals = 3
     else:
         route = fabric.route(source, target, nvlink=transport == "NVL")
         latency, drain = routes.store(route), routes.load(route)
-        uses = routes.uses(fabric, route, Engine.STORE)
+        uses = _shared(routes.uses(fabric, route, Engine.STORE), store_share)
         traversals = 1
     latency += costs.step
     if protocol is Protocol.SIMPLE:
@@ -238,6 +248,10 @@ def hop(
         in_flight = channels * channel * (_LL_WINDOW / costs.ll_channel)  # rate x poll
         latency -= min(latency, min(message, in_flight) / (channels * channel))
     return Hop(latency=latency, uses=found, traversals=traversals, rate=rate)
+
+
+def _shared(uses: tuple[tuple[int, float], ...], share: float) -> tuple[tuple[int, float], ...]:
+    return tuple((constraint, used / share) for constraint, used in uses)
 
 
 def _channel(costs: NcclCosts, algorithm: Algorithm, protocol: Protocol) -> BytesPerSecond:

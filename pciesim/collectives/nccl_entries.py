@@ -20,15 +20,16 @@ _PEERS: Final = (CollectiveKind.ALL_TO_ALL, CollectiveKind.SEND_RECV)
 _SOURCE: Final = "NVIDIA/nccl 2.30.7 (5067397c) src/device, src/graph/tuning.cc"
 
 
-def _ring_costs(per_hop: str) -> Mapping[CollectiveKind, Cost]:
-    """Costs over peer-to-peer; through host memory a hop takes two traversals more."""
+def _ring_costs(per_hop: int) -> Mapping[CollectiveKind, Cost]:
+    """Costs with that many traversals a hop."""
+    once = "n-1" if per_hop == 1 else f"{per_hop}*(n-1)"
     return {
-        CollectiveKind.ALL_REDUCE: Cost(traversals=f"2*(n-1)*{per_hop}", messages="2*(n-1)", nbytes="2*(n-1)/n*S"),
-        CollectiveKind.ALL_GATHER: Cost(traversals=f"(n-1)*{per_hop}", messages="n-1", nbytes="(n-1)*S"),
-        CollectiveKind.REDUCE_SCATTER: Cost(traversals=f"(n-1)*{per_hop}", messages="n-1", nbytes="(n-1)/n*S"),
-        CollectiveKind.BROADCAST: Cost(traversals=f"(n-1)*{per_hop}", messages="min(32, ceil(S/65536))", nbytes="S"),
-        CollectiveKind.ALL_TO_ALL: Cost(traversals=per_hop, messages="n-1", nbytes="(n-1)/n*S"),
-        CollectiveKind.SEND_RECV: Cost(traversals=per_hop, messages="1", nbytes="S"),
+        CollectiveKind.ALL_REDUCE: Cost(traversals=f"{2 * per_hop}*(n-1)", messages="2*(n-1)", nbytes="2*(n-1)/n*S"),
+        CollectiveKind.ALL_GATHER: Cost(traversals=once, messages="n-1", nbytes="(n-1)*S"),
+        CollectiveKind.REDUCE_SCATTER: Cost(traversals=once, messages="n-1", nbytes="(n-1)/n*S"),
+        CollectiveKind.BROADCAST: Cost(traversals=once, messages="min(32, ceil(S/65536))", nbytes="S"),
+        CollectiveKind.ALL_TO_ALL: Cost(traversals=str(per_hop), messages="n-1", nbytes="(n-1)/n*S"),
+        CollectiveKind.SEND_RECV: Cost(traversals=str(per_hop), messages="1", nbytes="S"),
     }
 
 
@@ -42,7 +43,7 @@ def ring(protocol: Protocol) -> AlgorithmEntry:
     """The ring in that protocol; sends and receives in that protocol where there is no ring."""
     return AlgorithmEntry(
         lower=partial(_serve, algorithm=Algorithm.RING, protocol=protocol),
-        costs=_ring_costs("2" if protocol is Protocol.SIMPLE else "1"),
+        costs=_ring_costs(2 if protocol is Protocol.SIMPLE else 1),
         about=f"NCCL ring, {protocol} (NCCL_ALGO=Ring NCCL_PROTO={protocol})",
         source=_SOURCE,
         needs=_ANYWHERE,
@@ -51,9 +52,9 @@ def ring(protocol: Protocol) -> AlgorithmEntry:
 
 def tree(protocol: Protocol) -> AlgorithmEntry:
     """The tree in that protocol."""
-    per_hop = "2" if protocol is Protocol.SIMPLE else "1"
+    traversals = "4*(n-1)" if protocol is Protocol.SIMPLE else "2*(n-1)"
     cost = Cost(
-        traversals=f"2*(n-1)*{per_hop}",
+        traversals=traversals,
         messages="(2 if n > 2 else 1)*min(8, ceil(S/65536))",
         nbytes="2*S if n > 2 else S",
     )
@@ -75,11 +76,7 @@ CHOICE: Final = AlgorithmEntry(
 )
 MEMCPY: Final = AlgorithmEntry(
     lower=partial(lower_nccl, algorithm=Algorithm.RING, protocol=Protocol.SIMPLE, memcpy=True),
-    costs={
-        kind: Cost(traversals=cost.traversals.replace("*2", "*4"), messages=cost.messages, nbytes=cost.nbytes)
-        for kind, cost in _ring_costs("2").items()
-        if kind not in _PEERS
-    },
+    costs={kind: cost for kind, cost in _ring_costs(4).items() if kind not in _PEERS},
     about="NCCL ring whose host-memory edges use copy engines (NCCL_SHM_USE_CUDA_MEMCPY=1): more bandwidth and latency",
     source=f"{_SOURCE}, src/transport/shm.cc; sgl-project/sglang issue 39605",
     needs=_ANYWHERE,

@@ -20,6 +20,7 @@ from pciesim.collectives import (
     refused,
     twoshot,
 )
+from pciesim.collectives.collapse import with_collapse
 from pciesim.collectives.entry import AlgorithmEntry
 from pciesim.collectives.nccl_model import Protocol
 from pciesim.collectives.program import Program
@@ -86,4 +87,4 @@ def lower(name: str, task: Task) -> Lowered:
         program = Program(name=name, ranks=1, steps=(), capacity=task.capacity, chunks=1)
         return Lowered(program=program, algorithm=name, protocol="", transport="", channels=0, reason="one rank")
     entry.needs.check(name, task)
-    return entry.lower(task)
+    return with_collapse(task, entry.lower(task))

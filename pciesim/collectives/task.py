@@ -148,7 +148,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
-    """A program and how it came to be: what a library chose, and why."""
+    """A program and how it came to be: what a library chose, and why. ``notes`` are what its reader must know."""
 
     program: Program
     algorithm: str
@@ -156,3 +156,4 @@ class Lowered:
     transport: str
     channels: int
     reason: str
+    notes: tuple[str, ...] = ()

@@ -178,6 +178,7 @@ def predict(
         pp=pp,
         attention_dp=attention_dp,
         options=parse_options("--engine-option", engine_option or []),
+        layers=layers_out is not None,
     )
     if trace is not None:
         from pciesim.api import load_scenario

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pciesim.collectives.program import Program
 from pciesim.evaluate.collective import CollectiveTimer
@@ -21,6 +23,7 @@ class Memo:
     evaluator: str = "estimate"
     _timers: dict[object, CollectiveTimer] = field(default_factory=dict)
     _schedules: dict[object, tuple[Scenario, Schedule]] = field(default_factory=dict)
+    _prepared: dict[tuple[int, int], Any] = field(default_factory=dict)
     _traversals: dict[int, tuple[Program, int]] = field(default_factory=dict)
     _shifts: dict[int, tuple[CollectiveTimer, tuple[Shift, ...]]] = field(default_factory=dict)
 
@@ -40,6 +43,14 @@ class Memo:
         if key not in self._schedules:
             self._schedules[key] = (scenario, schedule_of(scenario))  # keeps the objects whose ids are in the key
         return self._schedules[key][1]
+
+    def prepared(self, scenario: Scenario, prepare: Callable[[Schedule], Any]) -> Any:
+        """What ``prepare`` makes of a scenario's schedule, made once."""
+        schedule = self.schedule(scenario)
+        key = (id(schedule), id(prepare))  # schedules live as long as this memo
+        if key not in self._prepared:
+            self._prepared[key] = prepare(schedule)
+        return self._prepared[key]
 
     def traversals(self, program: Program) -> int:
         """Traversals of a program, counted once."""

@@ -6,6 +6,7 @@ time then drifts with the number of channels a message is cut into (5.00 / 4.65 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -20,31 +21,60 @@ _SAME_INSTANT: Final = 1e-12  # relative; flows that end this close together end
 
 
 class RateMemo:
-    """Rates by the set of active flows: a ring has a handful of distinct sets, solved once each."""
+    """Rates by the set of active flows: a ring has a handful of distinct sets, solved once each.
 
-    __slots__ = ("_capacity", "_rates")
+    Equal flows get one number, so a set is a tuple of small integers: hashing flows themselves, with all the links they
+    use, would cost more than everything else.
+    """
+
+    __slots__ = ("_by_identity", "_capacity", "_flows", "_numbers", "_rates")
 
     def __init__(self, capacity: Sequence[BytesPerSecond]) -> None:
         self._capacity = tuple(capacity)
-        self._rates: dict[tuple[Flow, ...], list[float]] = {}
+        self._flows: list[Flow] = []  # by number
+        self._numbers: dict[Flow, int] = {}
+        self._by_identity: dict[int, tuple[Flow, int]] = {}  # holds the flow, so that its identity stays its own
+        self._rates: dict[tuple[int, ...], list[float]] = {}
 
-    def rates(self, flows: tuple[Flow, ...]) -> list[float]:
-        """Max-min rates of the flows, in their order."""
-        found = self._rates.get(flows)
+    def number(self, flow: Flow) -> int:
+        """The number of a flow; equal flows have the same."""
+        known = self._by_identity.get(id(flow))
+        if known is None:
+            number = self._numbers.setdefault(flow, len(self._flows))
+            if number == len(self._flows):
+                self._flows.append(flow)
+            known = self._by_identity[id(flow)] = (flow, number)
+        return known[1]
+
+    def rates(self, numbers: tuple[int, ...]) -> list[float]:
+        """Max-min rates of the flows of those numbers, in their order."""
+        found = self._rates.get(numbers)
         if found is None:
-            found = self._rates[flows] = max_min(self._capacity, flows)
+            found = self._rates[numbers] = self.solve(tuple(self._flows[number] for number in numbers))
         return found
+
+    def solve(self, flows: tuple[Flow, ...]) -> list[float]:
+        """The rates of a set that has not been seen before."""
+        return max_min(self._capacity, flows)
 
 
 class _Active:
-    __slots__ = ("done", "flow", "order", "rate", "remaining")
+    __slots__ = ("done", "number", "order", "rate", "remaining")
 
-    def __init__(self, flow: Flow, nbytes: Bytes, done: Callable[[], None], order: int) -> None:
-        self.flow = flow
+    def __init__(self, number: int, nbytes: Bytes, done: Callable[[], None], order: int) -> None:
+        self.number = number
         self.remaining = nbytes
         self.done = done
         self.order = order
         self.rate = 0.0
+
+
+def _by_number(active: _Active) -> tuple[int, int]:
+    return active.number, active.order
+
+
+def _by_order(active: _Active) -> int:
+    return active.order
 
 
 class FluidNetwork:
@@ -70,7 +100,7 @@ class FluidNetwork:
         """Begins a flow now; ``done`` is called when its last byte has passed."""
         self._order += 1
         self._advance()
-        self._active.append(_Active(flow, nbytes, done, self._order))
+        self._active.append(_Active(self._memo.number(flow), nbytes, done, self._order))
         if not self._dirty:  # solve once, after every flow that starts at this instant has been added
             self._dirty = True
             self._wake(0.0, self._resolve)
@@ -94,11 +124,13 @@ class FluidNetwork:
         if not self._active:
             return
         # A canonical order makes equal sets equal memo keys, whichever flow started first.
-        self._active.sort(key=lambda active: (active.flow.uses, active.flow.weight, active.flow.cap, active.order))
-        rates = self._memo.rates(tuple(active.flow for active in self._active))
+        self._active.sort(key=_by_number)
+        rates = self._memo.rates(tuple([active.number for active in self._active]))
+        until = math.inf
         for active, rate in zip(self._active, rates, strict=True):
             active.rate = rate
-        until = min(max(active.remaining, 0.0) / active.rate for active in self._active)
+            until = min(until, active.remaining / rate)
+        until = max(until, 0.0)
         version = self._version
         self._wake(until, lambda: self._finish(version, until))
 
@@ -108,9 +140,9 @@ class FluidNetwork:
         limit = until * (1 + _SAME_INSTANT) + self._env.now * _SAME_INSTANT
         ended = [active for active in self._active if active.remaining <= limit * active.rate]
         self._advance()
-        ended_set = set(map(id, ended))
-        self._active = [active for active in self._active if id(active) not in ended_set]
+        orders = {active.order for active in ended}
+        self._active = [active for active in self._active if active.order not in orders]
         self._dirty = True
-        for active in sorted(ended, key=lambda active: active.order):
+        for active in sorted(ended, key=_by_order):
             active.done()
         self._resolve()

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+import io
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, TypeVar
 
 from pciesim.calibrate.points import Point
-from pciesim.calibrate.steps import StepPoint
+from pciesim.calibrate.steps import IterationPoint, StepPoint
 from pciesim.errors import InputError, UnknownName
 from pciesim.formats.documents import read_text
 from pciesim.schedule import CollectiveKind
 from pciesim.units import US
 
-__all__ = ["read_points", "read_steps"]
+__all__ = ["read_iterations", "read_points", "read_steps"]
 
-_POINT: Final = ("dataset", "topology", "nccl", "gpus", "algorithm", "kind", "bytes", "latency_us", "use", "source")
+POINT_COLUMNS: Final = (
+    "dataset",
+    "topology",
+    "nccl",
+    "gpus",
+    "algorithm",
+    "kind",
+    "bytes",
+    "latency_us",
+    "use",
+    "source",
+)
 _STEP: Final = ("dataset", "topology", "nccl", "gpus", "model", "engine", "allreduce", "batch", "context",
                 "tokens_per_s_user", "use", "source")  # fmt: skip
+_ITERATION: Final = (*_STEP[:9], "drafts", "tokens_per_iteration", *_STEP[9:])
 _USES: Final = ("fit", "check", "excluded")
 
 T = TypeVar("T")
@@ -26,12 +39,17 @@ T = TypeVar("T")
 
 def read_points(path: Path) -> tuple[Point, ...]:
     """Collectives, without the excluded ones. Raises InputError with the line on any fault."""
-    return _read(path, _POINT, _point)
+    return _read(path, POINT_COLUMNS, _point)
 
 
 def read_steps(path: Path) -> tuple[StepPoint, ...]:
     """Decode steps, without the excluded ones. Raises InputError with the line on any fault."""
     return _read(path, _STEP, _step)
+
+
+def read_iterations(path: Path) -> tuple[IterationPoint, ...]:
+    """Decode iterations with drafts, without the excluded ones. Raises InputError with the line on any fault."""
+    return _read(path, _ITERATION, _iteration)
 
 
 def _read(path: Path, columns: tuple[str, ...], parse: Callable[[dict[str, str], str], T]) -> tuple[T, ...]:
@@ -88,6 +106,12 @@ def _step(row: dict[str, str], where: str) -> StepPoint:
     )
 
 
+def _iteration(row: dict[str, str], where: str) -> IterationPoint:
+    return IterationPoint(
+        step=_step(row, where), drafts=int(row["drafts"]), tokens=_positive(row, "tokens_per_iteration", where)
+    )
+
+
 def _positive(row: dict[str, str], column: str, where: str) -> float:
     value = float(row[column])
     if not value > 0:
@@ -107,3 +131,24 @@ def _variables(text: str, where: str) -> tuple[tuple[str, str], ...]:
     if any(not equals for _, equals, _ in pairs):
         raise InputError(f"'{text}' is not KEY=VALUE;KEY=VALUE", where=where)
     return tuple((key, value) for key, _, value in pairs)
+
+
+def points_text(points: Iterable[Point], use: Callable[[Point], str]) -> str:
+    """The CSV of some points; ``use`` says fit, check or excluded of each."""
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(POINT_COLUMNS)
+    for point in points:
+        variables = ";".join(f"{name}={value}" for name, value in point.nccl)
+        gpus = (
+            "-".join(map(str, (point.gpus[0], point.gpus[-1])))
+            if _is_range(point.gpus)
+            else " ".join(map(str, point.gpus))
+        )
+        rows.writerow([point.dataset, point.topology, variables, gpus, point.algorithm, str(point.kind), point.nbytes,
+                       f"{point.latency / US:.5g}", use(point), point.source])  # fmt: skip
+    return out.getvalue()
+
+
+def _is_range(gpus: tuple[int, ...]) -> bool:
+    return len(gpus) > 1 and gpus == tuple(range(gpus[0], gpus[-1] + 1))

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
@@ -85,12 +85,13 @@ class ParameterDocument(Document):
 
 
 class ProfileDocument(Document):
-    """A profile file (schema ``pciesim/profile/1``)."""
+    """A profile file (schema ``pciesim/profile/1``). ``runs`` are the files it was fitted to, with their SHA-256."""
 
     schema_: Literal["pciesim/profile/1"] = Field(alias="schema")
     name: str
     gpu: str
     description: str
+    runs: dict[str, str] = {}
     parameters: dict[str, ParameterDocument]
 
 
@@ -131,11 +132,17 @@ def parse_parameter(name: str, text: str | float, where: str) -> float:
     return _PARSE[dimension](text, where=where)
 
 
-def profile_text(profile: Profile, header: str) -> str:
-    """The file of a profile: deterministic, so that refitting the same runs gives the same bytes."""
+def profile_text(profile: Profile, header: str, runs: Iterable[tuple[str, str]] = ()) -> str:
+    """The file of a profile: deterministic, so that refitting the same runs gives the same bytes.
+
+    ``runs`` are (file, SHA-256) of what it was fitted to.
+    """
     lines = [f"# {line}" for line in header.splitlines()]
     lines += ["schema: pciesim/profile/1", f"name: {profile.name}", f"gpu: {profile.gpu}",
-              f"description: {_quoted(profile.description)}", "parameters:"]  # fmt: skip
+              f"description: {_quoted(profile.description)}"]  # fmt: skip
+    if hashes := sorted(runs):
+        lines += ["runs:", *(f"  {_quoted(name)}: {digest}" for name, digest in hashes)]
+    lines.append("parameters:")
     for name, each in profile.parameters:
         dimension, _ = PARAMETERS[name]
         value, low, high = (_written(x, dimension) for x in (each.value, each.low, each.high))

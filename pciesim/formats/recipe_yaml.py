@@ -41,6 +41,7 @@ class RecipeDocument(Document):
     runs: tuple[str, ...]
     fit_source: str
     steps: tuple[str, ...] = ()
+    iterations: tuple[str, ...] = ()
 
     def start_profile(self, where: str) -> Profile:
         """The profile before fitting: what is given, and the starts of what is not."""

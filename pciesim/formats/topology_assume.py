@@ -214,9 +214,9 @@ def _root_complexes(box: Box) -> Iterator[Assumption]:
     tops = {box.plan.top(holder): box.plan.switch(holder).socket for holder in box.plan.gpu_switches if holder}
     crowded = [name for name, socket in tops.items() if list(tops.values()).count(socket) > 1]
     if crowded:
+        which = ", ".join(crowded) if len(crowded) <= _SHOWN + 1 else f"{len(crowded)} switches at root ports"
         yield Assumption(
-            text=f"{', '.join(crowded)} each have a way of their own to the memory of their socket (no cell shows what "
-            "root complexes carry)",
+            text=f"{which} have a way each to the memory of their socket (no cell shows what root complexes carry)",
             settle="lspci -tv: uplinks on one bus share a root complex; state root_complexes in the overlay",
             matters="copies to and from the host: two switches on one root complex reach 73 GB/s, on two 114 (WRX90)",
         )

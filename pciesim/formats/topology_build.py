@@ -190,8 +190,11 @@ def _host(box: Box, below: Sequence[Link]) -> _Parts:
     for socket, nodes in _nodes(box).items():
         cpu = f"socket{socket}"
         inside = [each for each in box.roots.complexes if each.socket == socket]
-        devices += [Device(name=each.name, kind=DeviceKind.ROOT_COMPLEX, model=box.host.key) for each in inside]
-        devices.append(Device(name=cpu, kind=DeviceKind.SOCKET, model=box.host.key))
+        own = nodes[0] if len(nodes) == 1 else None  # of several, nothing tells which one a root complex belongs to
+        devices += [
+            Device(name=each.name, kind=DeviceKind.ROOT_COMPLEX, numa=own, model=box.host.key) for each in inside
+        ]
+        devices.append(Device(name=cpu, kind=DeviceKind.SOCKET, numa=own, model=box.host.key))
         for each in inside:
             carries = each.bandwidth or unbound(each.name, below, per_node * len(nodes))
             links += _wire(each.name, cpu, LinkKind.ON_CHIP, carries)

@@ -46,7 +46,11 @@ class Distances:
 def measure(matrix: TopologyMatrix) -> Distances:
     """PCIe levels from the cells; what NVLink hides, from third devices, else from the NUMA columns."""
     size = len(matrix.names)
-    known = [[_printed(matrix, one, other) for other in range(size)] for one in range(size)]
+    printed = [[_LEVELS.get(cell) for cell in row] for row in matrix.cells]
+    known = [  # as printed at either end, None where both ends print NVLink
+        [own if own is not None else printed[other][one] for other, own in enumerate(row)]
+        for one, row in enumerate(printed)
+    ]
     hidden = [(one, other) for one in range(size) for other in range(one + 1, size) if known[one][other] is None]
     found: dict[tuple[int, int], Level] = {}
     guessed = []
@@ -69,21 +73,17 @@ def measure(matrix: TopologyMatrix) -> Distances:
     return Distances(levels=levels, hidden=tuple(hidden), guessed=tuple(guessed))
 
 
-def _printed(matrix: TopologyMatrix, one: int, other: int) -> Level | None:
-    """Level of a pair as printed at either end, None where both ends print NVLink."""
-    found = _LEVELS.get(matrix.cells[one][other])
-    return found if found is not None else _LEVELS.get(matrix.cells[other][one])
-
-
 def _witnessed(known: list[list[Level | None]], one: int, other: int) -> tuple[Level | None, bool]:
     """(level, exact?) from devices with known distances to both: unequal ones give the level, equal ones bound it."""
     exact: list[Level] = []
     bounds: list[Level] = []
-    for third in range(len(known)):
-        to_one, to_other = known[one][third], known[other][third]
-        if third in (one, other) or to_one is None or to_other is None:
+    for third, (to_one, to_other) in enumerate(zip(known[one], known[other], strict=True)):
+        if to_one is None or to_other is None or third in (one, other):
             continue
-        (bounds if to_one == to_other else exact).append(max(to_one, to_other))
+        if to_one == to_other:
+            bounds.append(to_one)
+        else:
+            exact.append(max(to_one, to_other))
     if exact:
         return min(exact), True
     return (min(bounds), min(bounds) is Level.PIX) if bounds else (None, False)

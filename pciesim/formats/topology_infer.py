@@ -254,8 +254,9 @@ def _inferred_switches(
     """PIX groups are switches, and PXB joins them under one more. A lone GPU or NIC that is PXB to a tree hangs on its
     top switch: Gen4 and Gen5 Broadcom chips show nested bridges that cost no extra hop."""
     gpus = list(range(len(matrix.gpus)))
+    at_pix, at_pxb = (_nearest_gpus(matrix, distances, limit) for limit in (Level.PIX, Level.PXB))
     groups = [
-        (group, _near_nics(matrix, distances, group, Level.PIX)) for group in clusters(gpus, distances, Level.PIX)
+        (group, [nic for nic, gpu in at_pix.items() if gpu in group]) for group in clusters(gpus, distances, Level.PIX)
     ]
     leaves: list[PlannedSwitch] = []
     tops: list[PlannedSwitch] = []
@@ -263,7 +264,7 @@ def _inferred_switches(
         inside = [(own, nics) for own, nics in groups if own[0] in tree and len(own) + len(nics) > 1]
         alone = tuple(gpu for gpu in tree if not any(gpu in own for own, _ in inside))
         held = {nic for _, nics in inside for nic in nics}
-        loose = tuple(nic for nic in _near_nics(matrix, distances, tree, Level.PXB) if nic not in held)
+        loose = tuple(nic for nic, gpu in at_pxb.items() if gpu in tree and nic not in held)
         socket = gpu_sockets[tree[0]]
         top = f"top{len(tops)}" if len(inside) + len(alone) + len(loose) > 1 else None
         leaves += [
@@ -279,14 +280,16 @@ def _inferred_switches(
     )
 
 
-def _near_nics(matrix: TopologyMatrix, distances: Distances, group: Sequence[int], limit: Level) -> list[int]:
-    """NICs within ``limit`` of a GPU of the group, and of no GPU with a lower number outside it."""
+def _nearest_gpus(matrix: TopologyMatrix, distances: Distances, limit: Level) -> dict[int, int]:
+    """The lowest GPU within ``limit`` of each NIC that has one."""
     first = len(matrix.gpus)
-    nearest = {
-        nic: next((gpu for gpu in range(first) if distances.of(gpu, first + nic) <= limit), None)
-        for nic in range(len(matrix.nics))
-    }
-    return [nic for nic, gpu in nearest.items() if gpu in group]
+    found: dict[int, int] = {}
+    for nic in range(len(matrix.nics)):
+        levels = distances.levels[first + nic][:first]
+        gpu = next((gpu for gpu, level in enumerate(levels) if level <= limit), None)
+        if gpu is not None:
+            found[nic] = gpu
+    return found
 
 
 # -- NICs ---------------------------------------------------------------------------------------------------------

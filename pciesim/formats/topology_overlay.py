@@ -76,8 +76,8 @@ class SwitchEntry(Document):
 class RootComplexEntry(Document):
     """A root complex (host bridge): a socket may have several, and nvidia-smi prints NODE between them.
 
-    ``gpus``, ``nics`` and ``switches`` stand for the root ports above them; what is in none of the list is on the
-    socket's ``root_complex0`` (or 1). ``bandwidth`` is what all of its ports reach outside it in one direction.
+    ``gpus``, ``nics`` and ``switches`` stand for the root ports above them; a port in no list is on its socket's own
+    ``root_complex0`` (or 1). ``bandwidth`` is what all of its ports reach outside it in one direction.
     """
 
     name: str

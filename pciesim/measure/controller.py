@@ -28,10 +28,11 @@ from pciesim.units import Seconds
 
 __all__ = ["Crew", "measure", "start_crew"]
 
-START: Final[Seconds] = 150.0  # a cold import of PyTorch, contexts on eight GPUs
+START: Final[Seconds] = 120.0  # a cold import of PyTorch, contexts on eight GPUs
+SLACK: Final[Seconds] = 25.0  # of any experiment, beyond several times its estimate
 POLL: Final[Seconds] = 0.2
 ROOT: Final = Path(__file__).resolve().parents[2]  # where the package lies, for the workers' PYTHONPATH
-FIRST_RANK_ONLY: Final = ("NCCL_DEBUG", "NCCL_TOPO_DUMP", "NCCL_GRAPH_DUMP")
+FIRST_RANK_ONLY: Final = ("NCCL_DEBUG",)  # dumps are made by all ranks together, though one writes them
 CHECKED: Final = "p2p_check"
 
 Start = Callable[[Options, Job, tuple[Experiment, ...], tuple[int, ...]], "Crew"]
@@ -169,7 +170,7 @@ class _Run:
         seen = len(read(self.options.out / STATUS))
         crew = self.start(self.options, job, tuple(waiting), self.gpus)
         current: Experiment | None = None
-        deadline = time.monotonic() + START + self.cost(waiting[0]) * 4
+        deadline = time.monotonic() + START
         hung = False
         try:
             while True:
@@ -186,7 +187,7 @@ class _Run:
                         self.count += 1
                         self.say(f"[{self.count}/{self.total}] {current.name}: {current.about}; "
                                  f"about {self.left * self.pace:.0f} s left")  # fmt: skip
-                        deadline = time.monotonic() + 60.0 + 5 * self.cost(current)
+                        deadline = time.monotonic() + SLACK + 6 * self.cost(current)
                     elif row["state"] == "finished" and current is not None:
                         self.finished(current, float(row["seconds"]))
                         waiting, current = waiting[1:], None

@@ -38,9 +38,12 @@ class Experiment:
     quick: bool = True
     peers: bool = False
     log: bool = False
+    extra: tuple[tuple[str, str], ...] = ()  # variables beyond those of the transport, read once by a process
 
 
-def _both(name: str, module: str, about: str, seconds: tuple[Seconds, Seconds], **rest: bool) -> list[Experiment]:
+def _both(
+    name: str, module: str, about: str, seconds: tuple[Seconds, Seconds], *, quick: bool = True, log: bool = False
+) -> list[Experiment]:
     return [
         Experiment(
             name=f"{name}.{transport}",
@@ -48,42 +51,46 @@ def _both(name: str, module: str, about: str, seconds: tuple[Seconds, Seconds], 
             about=f"{about} ({where})",
             transport=transport,
             seconds=seconds,
-            **rest,
+            quick=quick,
+            log=log,
         )
         for transport, where in (("host", "through host memory"), ("p2p", "default transport"))
     ]
 
 
 _ALL: Final = (
-    Experiment(name="p2p_check", module="p2p_check", transport="p2p", seconds=(5, 8), log=True,
+    Experiment(name="p2p_check", module="p2p_check", transport="p2p", seconds=(1, 2), log=True,
                about="copies between GPUs both ways, by copy engine, stores and loads: is the data right"),
-    *_both("nccl_first", "nccl_first", "a first all-reduce: does it end, is it right, what did NCCL choose", (5, 8),
+    *_both("nccl_first", "nccl_first", "a first all-reduce: does it end, is it right, what did NCCL choose", (2, 3),
            log=True),
-    Experiment(name="link_load", module="link_load", transport="p2p", seconds=(4, 6), least_gpus=1, log=True,
+    Experiment(name="link_load", module="link_load", transport="p2p", seconds=(4, 4), least_gpus=1, log=True,
                about="PCIe generation and width while all GPUs copy"),
-    *_both("nccl_sizes", "nccl_sizes", "collectives by size and world, in a graph and launched one by one", (12, 75)),
-    Experiment(name="oneshot_host", module="oneshot_host", transport="host", seconds=(4, 15),
+    *_both("nccl_sizes", "nccl_sizes", "collectives by size and world, in a graph and launched one by one", (2, 25)),
+    Experiment(name="oneshot_host", module="oneshot_host", transport="host", seconds=(2, 6),
                about="one-shot all-reduce kernels through pinned host memory"),
-    *_both("decode", "decode", "decode steps of a dense 8B and a 30B-A3B model", (14, 70)),
-    Experiment(name="host_copies", module="host_copies", transport="host", seconds=(6, 20), least_gpus=1,
+    *_both("decode", "decode", "decode steps of a dense 8B and a 30B-A3B model", (3, 40)),
+    Experiment(name="host_copies", module="host_copies", transport="host", seconds=(1, 4), least_gpus=1,
                about="copy engine between host and GPUs: one, pairs, all; each direction and both"),
-    *_both("nccl_forced", "nccl_forced", "all-reduce by forced algorithm and protocol", (8, 40), quick=False),
-    *_both("nccl_channels", "nccl_channels", "all-reduce by number of channels", (8, 35), quick=False),
-    Experiment(name="latency_host", module="latency_host", transport="host", seconds=(4, 6), least_gpus=1,
+    *_both("nccl_forced", "nccl_forced", "all-reduce by forced algorithm and protocol", (4, 25), quick=False),
+    *_both("nccl_channels", "nccl_channels", "all-reduce by number of channels", (4, 20), quick=False),
+    Experiment(name="latency_host", module="latency_host", transport="host", seconds=(1, 2), least_gpus=1,
                about="load chain, flag round trip and fence through host memory"),
-    Experiment(name="oneshot_peer", module="oneshot_peer", transport="p2p", seconds=(4, 15), peers=True,
+    Experiment(name="oneshot_peer", module="oneshot_peer", transport="p2p", seconds=(2, 6), peers=True,
                about="one-shot all-reduce kernels over peer memory, push and pull"),
-    Experiment(name="latency_peer", module="latency_peer", transport="p2p", seconds=(4, 8), peers=True,
+    Experiment(name="latency_peer", module="latency_peer", transport="p2p", seconds=(1, 2), peers=True,
                about="load chain, flag round trip and fence through peer memory"),
-    Experiment(name="peer_copies", module="peer_copies", transport="p2p", seconds=(5, 30), peers=True,
+    Experiment(name="peer_copies", module="peer_copies", transport="p2p", seconds=(1, 3), peers=True,
                about="copy engine between GPUs: pairs, both ways, rings, all to all"),
-    Experiment(name="sm_copies", module="sm_copies", transport="p2p", seconds=(4, 15), least_gpus=1,
+    Experiment(name="sm_copies", module="sm_copies", transport="p2p", seconds=(1, 3), least_gpus=1,
                about="copies by kernels: stores and loads to peers and to host memory"),
-    *_both("overlap", "overlap", "a stream of GEMMs and one of all-reduces, alone and together", (4, 10)),
-    Experiment(name="launch", module="launch", transport="p2p", seconds=(2, 4), least_gpus=1,
+    *_both("nccl_between", "nccl_between", "all-reduces between GEMMs: what one adds to a step", (1, 5)),
+    *_both("overlap", "overlap", "a stream of GEMMs and one of all-reduces, alone and together", (1, 3)),
+    Experiment(name="launch", module="launch", transport="p2p", seconds=(1, 1), least_gpus=1,
                about="empty kernels and launch gaps, in a graph and launched one by one"),
-    Experiment(name="kernels", module="kernels", transport="p2p", seconds=(10, 60), least_gpus=1,
+    Experiment(name="kernels", module="kernels", transport="p2p", seconds=(2, 30), least_gpus=1,
                about="GEMM, attention, small kernels and grouped GEMM of one GPU"),
+    Experiment(name="nccl_memcpy", module="nccl_memcpy", transport="host", seconds=(2, 6), quick=False,
+               about="all-reduce through host memory by copy engines", extra=(("NCCL_SHM_USE_CUDA_MEMCPY", "1"),)),
 )  # fmt: skip
 
 EXPERIMENTS: Final[Mapping[str, Experiment]] = {each.name: each for each in _ALL}
@@ -113,11 +120,11 @@ def plan(options: Options, gpus: int, done: Iterable[str]) -> list[Job]:
     jobs: list[Job] = []
     for log in (True, False):
         for transport in ("p2p", "host") if log else ("host", "p2p"):
-            part = tuple(each for each in chosen if each.log == log and each.transport == transport)
-            if part:
-                jobs.append(
-                    Job(transport=transport, experiments=part, environment=_environment(transport, options, log))
-                )
+            here = [each for each in chosen if each.log == log and each.transport == transport]
+            for extra in dict.fromkeys(each.extra for each in here):
+                part = tuple(each for each in here if each.extra == extra)
+                environment = (*_environment(transport, options, log), *extra)
+                jobs.append(Job(transport=transport, experiments=part, environment=environment))
     return jobs
 
 

@@ -52,6 +52,7 @@ def _row(row: SweepRow) -> dict[str, Any]:
         "traversals": row.traversals,
         "fastest": row.fastest,
         "reason": row.reason,
+        "notes": list(row.notes),
     }
 
 

@@ -40,6 +40,13 @@ def to_text(sweep: Sweep) -> str:
             f"  about {format_bytes(float(f'{each.nbytes:.2g}'))}: {each.before} -> {each.after}"
             for each in sweep.crossovers
         ]
+    noted: dict[str, list[str]] = {}
+    for row in sweep.rows:
+        for note in row.notes:
+            if row.algorithm not in (names := noted.setdefault(note, [])):
+                names.append(row.algorithm)
+    for note, names in noted.items():
+        lines += ["", *textwrap.wrap(f"{', '.join(names)}: {note}", _WIDTH)]
     if sweep.refused:
         lines += ["", "Cannot run here"]
         for each in sweep.refused:

@@ -8,7 +8,7 @@ from pciesim.fabric import Device, DeviceKind, Fabric, Link, LinkKind, Route
 from pciesim.physics import Engine, RouteCosts
 from pciesim.units import BytesPerSecond, Seconds
 
-__all__ = ["PairClass", "link_latency", "pair_classes"]
+__all__ = ["PairClass", "link_latency", "pair_classes", "peer_level"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,3 +105,14 @@ def _half(device: Device, costs: RouteCosts) -> Seconds:
         DeviceKind.ROOT_COMPLEX: costs.root_complex / 2,
     }
     return sides.get(device.kind, 0.0)
+
+
+def peer_level(fabric: Fabric) -> str:
+    """How far NCCL uses peer-to-peer: as set, else its default (paths.cc)."""
+    if not fabric.nccl.p2p:
+        return "NCCL: no peer-to-peer over PCIe, through host memory"
+    if fabric.nccl.p2p_level is not None:
+        return f"NCCL: peer-to-peer up to {fabric.nccl.p2p_level}"
+    if fabric.host.vendor == "amd" and len(fabric.gpus) <= 2:
+        return "NCCL: peer-to-peer up to SYS (its default for two GPUs on AMD)"
+    return "NCCL: peer-to-peer up to PXB (its default), farther pairs through host memory"

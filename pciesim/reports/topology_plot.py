@@ -15,7 +15,8 @@ from typing import Final
 
 from pciesim.errors import InputError
 from pciesim.fabric import Device, DeviceKind, Fabric, Link, LinkKind
-from pciesim.reports.topology_tree import children_of, upward
+from pciesim.reports.topology_pairs import peer_level
+from pciesim.reports.topology_tree import children_of, is_usual, limit_of, upward
 from pciesim.units import format_rate
 
 __all__ = ["to_svg", "write_svg"]
@@ -33,6 +34,7 @@ _FILL: Final = {
     DeviceKind.GPU: ("#e5f3d0", "#5b8c00"),
     DeviceKind.NIC: ("#efe3f7", "#7b3fa0"),
     DeviceKind.SWITCH: ("#d6edf2", "#1b7a8f"),
+    DeviceKind.ROOT_COMPLEX: ("#d5dbe6", "#8a97ab"),
     DeviceKind.ROOT_PORT: ("#ffffff", "#44546a"),
     DeviceKind.SOCKET: ("#e9edf3", "#44546a"),
     DeviceKind.MEMORY: ("#fdf1d6", "#a87400"),
@@ -93,7 +95,7 @@ def to_svg(fabric: Fabric, *, gpu_name: str = "") -> str:
         *_chips(places, bottom),
         *_wires(trees, bottom),
         *_sockets(fabric, trees, spans),
-        *_cards(places, bottom),
+        *_cards(fabric, places, bottom),
         *_nvlinks(fabric, bridges, places, bottom),
     ]
     head = (
@@ -114,7 +116,9 @@ def _tree(fabric: Fabric, socket: Device) -> _Place:
         place = _Place(devices=[device], link=link)
         nics: list[Device] = []
         for below, up in children.get(device.name, []):
-            if below.kind is DeviceKind.NIC:
+            if below.kind is DeviceKind.ROOT_COMPLEX and is_usual(fabric, below):
+                place.below += grow(below, up).below  # drawn as the socket itself
+            elif below.kind is DeviceKind.NIC:
                 nics.append(below)
             elif below.kind is not DeviceKind.MEMORY:
                 place.below.append(grow(below, up))
@@ -122,18 +126,16 @@ def _tree(fabric: Fabric, socket: Device) -> _Place:
             place.below.append(_Place(devices=nics, link=upward(fabric, nics[0])))
         return place
 
-    root = grow(socket, None)
-    if root.below and root.below[0].kind is DeviceKind.ROOT_COMPLEX:  # the root complex is drawn as the socket itself
-        root.below = root.below[0].below
-    return root
+    return grow(socket, None)
 
 
 def _lay_out(places: Sequence[_Place], x: float, level: int) -> None:
-    """Centres of every place; root ports are on level 0 of the socket's edge, cards on the level their depth gives."""
+    """Centres of every place; root complexes and ports are level 0, cards and switches on that which depth gives."""
     for place in places:
-        place.level = level - 1 if place.kind is DeviceKind.ROOT_PORT else level
+        inside = place.kind in (DeviceKind.ROOT_PORT, DeviceKind.ROOT_COMPLEX)
+        place.level = level - 1 if inside else level
         place.x = x + place.columns * _COLUMN / 2
-        _lay_out(place.below, x, level if place.kind is DeviceKind.ROOT_PORT else level + 1)
+        _lay_out(place.below, x, level if inside else level + 1)
         x += place.columns * _COLUMN
 
 
@@ -145,6 +147,8 @@ def _all_below(tree: _Place) -> Iterator[_Place]:
 
 def _y(place: _Place, bottom: float) -> float:
     """Top edge: cards in one row at the bottom, switches by their level, root ports on the socket's lower edge."""
+    if place.kind is DeviceKind.ROOT_COMPLEX:
+        return _SOCKET_Y + 33
     if place.kind is DeviceKind.ROOT_PORT:
         return _SOCKET_Y + _SOCKET_H - 11
     if place.kind is DeviceKind.SWITCH:
@@ -153,7 +157,7 @@ def _y(place: _Place, bottom: float) -> float:
 
 
 def _height(place: _Place) -> float:
-    return {DeviceKind.ROOT_PORT: 22, DeviceKind.SWITCH: 40}.get(place.kind, _CARD[1])
+    return {DeviceKind.ROOT_COMPLEX: 26, DeviceKind.ROOT_PORT: 22, DeviceKind.SWITCH: 40}.get(place.kind, _CARD[1])
 
 
 # -- drawing ------------------------------------------------------------------------------------------------------
@@ -188,8 +192,11 @@ def _title(fabric: Fabric, gpu_name: str) -> Iterator[str]:
     yield _text(_MARGIN, 34, fabric.name, size=20, weight="bold", anchor="start")
     gpus = len(fabric.gpus)
     model = gpu_name or fabric.gpu_model
-    level = f"P2P up to {fabric.nccl.p2p_level or 'the default level'}" if fabric.nccl.p2p else "P2P off"
-    parts = [f"{gpus} x {model}" if model else f"{gpus} GPUs", fabric.host.cpu, level]
+    parts = [
+        f"{gpus} x {model}" if model else f"{gpus} GPU{'s' if gpus > 1 else ''}",
+        fabric.host.cpu.replace("_", " "),
+        peer_level(fabric) if gpus > 1 else "",
+    ]
     yield _text(_MARGIN, 54, ", ".join(part for part in parts if part), anchor="start", fill="#57606a")
 
 
@@ -206,7 +213,9 @@ def _sockets(fabric: Fabric, trees: dict[str, _Place], spans: dict[str, tuple[fl
     for name, (x, width) in spans.items():
         yield _box(x, _SOCKET_Y, width, _SOCKET_H, DeviceKind.SOCKET, radius=10)
         cpu = fabric.host.cpu.replace("_", " ")
-        yield _text(x + width / 2, _SOCKET_Y + 30, f"{name}: {cpu}" if cpu else name, size=14, weight="bold")
+        divided = any(place.kind is DeviceKind.ROOT_COMPLEX for place in trees[name].below)
+        y = _SOCKET_Y + (22 if divided else 30)
+        yield _text(x + width / 2, y, f"{name}: {cpu}" if cpu else name, size=14, weight="bold")
         memories = [
             (fabric.device(link.target), link)
             for link in fabric.links
@@ -247,10 +256,16 @@ def _slot(parent: _Place, place: _Place, link: Link, fastest: float, bottom: flo
     yield _text(place.x + 6, below - 7, f"Gen{link.generation} x{link.width}", size=10, anchor="start", fill=colour)
 
 
-def _cards(places: Sequence[_Place], bottom: float) -> Iterator[str]:
+def _cards(fabric: Fabric, places: Sequence[_Place], bottom: float) -> Iterator[str]:
     for place in places:
         y, first = _y(place, bottom), place.devices[0]
-        if place.kind is DeviceKind.ROOT_PORT:
+        if place.kind is DeviceKind.ROOT_COMPLEX:
+            width = place.columns * _COLUMN - 16
+            rate, quadrant = limit_of(fabric, first)
+            more = f" ({quadrant} {format_rate(rate)})" if quadrant else f" ({format_rate(rate)})" if rate else ""
+            yield _box(place.x - width / 2, y, width, _height(place), place.kind, radius=4)
+            yield _text(place.x, y + 17, first.name + more, size=10 if more and place.columns < 2 else 11)
+        elif place.kind is DeviceKind.ROOT_PORT:
             yield _box(place.x - 34, y, 68, 22, place.kind, radius=3)
             yield _text(place.x, y + 15, first.name.replace("root_port", "port "), size=10)
         elif place.kind is DeviceKind.SWITCH:
@@ -261,9 +276,9 @@ def _cards(places: Sequence[_Place], bottom: float) -> Iterator[str]:
         else:
             yield _box(place.x - _CARD[0] / 2, y, *_CARD, place.kind)
             last = place.devices[-1]
-            name = first.name if first is last else f"{first.name} to {last.name}"
+            name = first.name if first is last else f"{first.name} + {len(place.devices) - 1} more"
             yield _text(place.x, y + 24, name, weight="bold", size=13 if first is last else 10)
-            lines = [first.label if first is last else f"{len(place.devices)} NICs"]
+            lines = [first.label]
             if place.kind is DeviceKind.GPU:
                 lines = [
                     first.model.replace("_", " "),

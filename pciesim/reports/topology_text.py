@@ -17,7 +17,7 @@ from rich.tree import Tree
 from pciesim.fabric import Device, DeviceKind, Fabric, Link, LinkKind
 from pciesim.formats.topology_smi import runs
 from pciesim.physics import RouteCosts
-from pciesim.reports.topology_pairs import PairClass, pair_classes
+from pciesim.reports.topology_pairs import PairClass, pair_classes, peer_level
 from pciesim.reports.topology_tree import children_of, is_usual, limit_of
 from pciesim.units import GB, US, format_rate
 
@@ -92,7 +92,8 @@ def _headline(fabric: Fabric, gpu_name: str, cpu_name: str) -> Iterable[Renderab
         parts.append(_count(len(fabric.nics), "NIC"))
     yield Text(", ".join(parts))
     yield Text(f"{_count(sockets, 'socket')}, {cpu_name or fabric.host.cpu or 'CPU not stated'}")
-    yield Text(_peer_level(fabric))
+    if gpus > 1:
+        yield Text(peer_level(fabric))
     if fabric.acs_redirect:
         yield Text("ACS redirect is on: peers of one switch go through the root complex", style="yellow")
     if fabric.host.iommu:
@@ -106,17 +107,6 @@ def _headline(fabric: Fabric, gpu_name: str, cpu_name: str) -> Iterable[Renderab
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}" + ("" if number == 1 else "es" if word.endswith("h") else "s")
-
-
-def _peer_level(fabric: Fabric) -> str:
-    """How far NCCL uses peer-to-peer: as set, else its default (paths.cc)."""
-    if not fabric.nccl.p2p:
-        return "NCCL: no peer-to-peer over PCIe, through host memory"
-    if fabric.nccl.p2p_level is not None:
-        return f"NCCL: peer-to-peer up to {fabric.nccl.p2p_level}"
-    if fabric.host.vendor == "amd" and len(fabric.gpus) <= 2:
-        return "NCCL: peer-to-peer up to SYS (its default for two GPUs on AMD)"
-    return "NCCL: peer-to-peer up to PXB (its default), farther pairs through host memory"
 
 
 # -- the tree -----------------------------------------------------------------------------------------------------
@@ -236,9 +226,7 @@ def _pairs(fabric: Fabric, costs: RouteCosts, *, narrow: bool) -> Iterable[Rende
         up, down = fabric.route(fabric.gpus[0].name, memory), fabric.route(memory, fabric.gpus[-1].name)
         yield Text(f"through host memory, as NCCL goes without P2P: L {costs.through_host(up, down) / US:.2f} us")
     yield Text("L: a store until it is visible; R: a dependent load", style="dim")
-    yield Text(
-        "write, read: one kernel's flow alone, copy: a copy engine's, in GB/s" + "; sw: switch" * narrow, style="dim"
-    )
+    yield Text(f"write, read: one flow of a kernel, copy: of a copy engine, GB/s{'; sw: switch' * narrow}", style="dim")
 
 
 def _pair_names(pairs: Sequence[tuple[int, int]], shown: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from pciesim.fabric import Device, DeviceKind, Fabric, Link
@@ -30,14 +31,22 @@ def upward(fabric: Fabric, device: Device) -> Link | None:
 
 
 def children_of(fabric: Fabric) -> dict[str, list[tuple[Device, Link]]]:
-    """Devices below each device with their link up: by kind, and as the fabric lists them."""
+    """Devices below each device with their link up: in order of the lowest GPU below, then NICs, memory last."""
     found: dict[str, list[tuple[Device, Link]]] = {}
     for device in fabric.devices:
         link = upward(fabric, device)
         if link is not None:
             found.setdefault(link.target, []).append((device, link))
-    kinds = list(DeviceKind)
-    return {name: sorted(below, key=lambda each: kinds.index(each[0].kind)) for name, below in found.items()}
+
+    def lowest(device: Device) -> float:
+        if device.kind is DeviceKind.GPU:
+            return device.index or 0
+        return min((lowest(below) for below, _ in found.get(device.name, ())), default=math.inf)
+
+    def order(each: tuple[Device, Link]) -> tuple[bool, float, bool]:
+        return each[0].kind is DeviceKind.MEMORY, lowest(each[0]), each[0].kind is DeviceKind.NIC
+
+    return {name: sorted(below, key=order) for name, below in found.items()}
 
 
 def is_usual(fabric: Fabric, root_complex: Device) -> bool:

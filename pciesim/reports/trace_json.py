@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pciesim.collectives.program import Program, Transfer
 from pciesim.evaluate.simulate import ProgramRun, simulate
 from pciesim.schedule import Collective, Compute
-from pciesim.units import US, Seconds
+from pciesim.units import NS, US, Seconds
 
 if TYPE_CHECKING:
     from pciesim.scenario import Scenario
@@ -25,6 +25,7 @@ __all__ = ["trace_events", "trace_json"]
 
 _STEP, _LINKS = 1, 2  # process numbers
 _DIGITS: Final = 4  # of a microsecond: a tenth of a nanosecond
+_SHORTEST: Final = NS / 2  # shorter slices would vanish in rounding
 _STREAMS: Final = {0: "main stream", 1: "side stream", 7: "overlapped collectives", 8: "delayed sums", 9: "host"}
 
 
@@ -104,7 +105,7 @@ def _links(
             present = [each for each in users if each[0] <= left and each[1] >= right]
             full = sum(rate for _, _, rate, _ in present) / program.capacity[link]
             yield _counter(f"load of {names[link]}", begin + left, min(1.0, full))
-            if present:
+            if present and right - left >= _SHORTEST:
                 pairs = ", ".join(f"{t.source}>{t.target}" for *_, t in present)
                 told = f"{name}: {len(present)} flow" + ("s" if len(present) > 1 else "")
                 yield _slice(

@@ -56,7 +56,7 @@ def build_frame(frame: Frame) -> Schedule:
             segments.append(known[id(layer)])
     if frame.engine.whole:
         segments.append(_ending(frame, len(stages) - 1))
-    return joined(segments)
+    return joined(_handed_over(segments) if frame.parallelism.pp > 1 else segments)
 
 
 def joined(segments: Sequence[Segment]) -> Schedule:
@@ -131,7 +131,18 @@ def _boundary(frame: Frame, stage: int) -> Segment:
         receiver.collective(
             name, CollectiveKind.ALL_GATHER, shard, group="attention_tp", category=Category.PIPELINE, graph=False
         )
-    return tuple(sender.ops + receiver.ops), tuple(sender.waits + receiver.waits)
+    arrived = [(-len(sender.ops),)] * len(receiver.ops)  # each gather waits for its own tensor
+    return tuple(sender.ops + receiver.ops), (*sender.waits, *arrived)
+
+
+def _handed_over(segments: list[Segment]) -> list[Segment]:
+    """The first op of a stage that gathers nothing waits for what was sent to it."""
+    found: list[Segment] = []
+    for ops, waits in segments:
+        before = found[-1][0][-1] if found else None
+        alone = before is not None and before.stage != ops[0].stage and not waits[0]
+        found.append((ops, ((-1,), *waits[1:]) if alone else waits))
+    return found
 
 
 def _ending(frame: Frame, stage: int) -> Segment:

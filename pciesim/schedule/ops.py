@@ -207,15 +207,19 @@ Op: TypeAlias = Compute | Collective
 class Schedule:
     """The ops of one pass in issue order. ``after[i]`` lists the ops that op i waits for (indices below i).
 
-    An op also waits for the previous op of its own stream; ``after`` holds the waits across streams.
+    An op also waits for the previous op of its own stream; ``after`` holds the waits across streams. Stage s of a
+    pipeline has the streams 2 s (main) and 2 s + 1 (beside it).
     """
 
     ops: tuple[Op, ...]
     after: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def joined(cls, schedules: Sequence[Schedule]) -> Schedule:
-        """Several passes one after the other."""
+    def joined(cls, schedules: Sequence[Schedule], *, overlapping: bool = False) -> Schedule:
+        """Several passes one after the other. ``overlapping`` ones wait only where they share a stream.
+
+        Chunks of a prompt follow each other through a pipeline; a verification waits for its drafts.
+        """
         if len(schedules) == 1:
             return schedules[0]
         ops: list[Op] = []
@@ -224,4 +228,6 @@ class Schedule:
             first = len(ops)
             ops += schedule.ops
             after += [tuple(first + other for other in waits) for waits in schedule.after]
+            if first and not overlapping and ops[first].stream != ops[first - 1].stream:
+                after[first] = (first - 1, *after[first])
         return cls(ops=tuple(ops), after=tuple(after))

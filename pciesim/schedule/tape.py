@@ -37,7 +37,8 @@ class Tape:
         self.frame, self.stage = frame, stage
         self.ops: list[Op] = []
         self.waits: list[tuple[int, ...]] = []
-        self._stream = 0
+        self._main = 2 * stage
+        self._stream = self._main
         self._side: list[int] = []  # ops of the side stream that the main stream has not joined yet
         self._joining = False  # whether the main stream's next op waits for them
 
@@ -99,7 +100,7 @@ class Tape:
             self._op(
                 Collective(
                     name=name, category=category, kind=kind, nbytes=round(nbytes), ranks=ranks, stage=self.stage,
-                    group=group, precision=precision, graph=graph,
+                    group=group, precision=precision, graph=graph, stream=self._main,
                 )
             )  # fmt: skip
 
@@ -118,9 +119,9 @@ class Tape:
         if not (wanted and self.frame.side_stream):
             yield
             return
-        self._stream = 1
+        self._stream = self._main + 1
         yield
-        self._stream = 0
+        self._stream = self._main
 
     def join(self) -> None:
         """The next op of the main stream waits for the side stream."""
@@ -129,13 +130,13 @@ class Tape:
     def _op(self, op: Op) -> None:
         here = len(self.ops)
         waits: tuple[int, ...] = ()
-        if op.stream != 0 and not self._side:
+        if op.stream != self._main and not self._side:
             waits = (-1,)  # the side stream forks from the op before
-        elif op.stream == 0 and self._joining:
+        elif op.stream == self._main and self._joining:
             waits = tuple(position - here for position in self._side[-1:])
             self._side.clear()
             self._joining = False
-        if op.stream != 0:
+        if op.stream != self._main:
             self._side.append(here)
         self.ops.append(op)
         self.waits.append(waits)

@@ -15,6 +15,7 @@ from pciesim.api import load_scenario
 from pciesim.compare.configuration import Configuration
 from pciesim.compare.memo import Memo
 from pciesim.compare.outcome import Outcome, Refusal, outcome_of
+from pciesim.compare.quick import quick_outcome
 from pciesim.errors import CalibrationError, Infeasible, InputError, UnknownName
 from pciesim.fabric import Fabric
 from pciesim.model import ModelSpec
@@ -137,7 +138,8 @@ def evaluate(
     for configuration in configurations:
         try:
             applied = loader.applied(configuration)
-            outcomes.append(outcome_of(configuration, applied.scenario, memo, notes=applied.notes, intervals=intervals))
+            time = outcome_of if intervals or memo.evaluator != "estimate" else quick_outcome
+            outcomes.append(time(configuration, applied.scenario, memo, notes=applied.notes))
         except (Infeasible, CalibrationError) as error:
             refused.append(Refusal(configuration=configuration, reason=str(error)))
         except InputError as error:

@@ -24,8 +24,8 @@ COLUMNS: Final = (
 )  # fmt: skip
 """What a row says beside its axes; ``refused`` is the reason where a configuration cannot run."""
 
-_ALONE: Final = 200  # configurations below which starting processes costs more than it saves
-_CHUNKS: Final = 4  # a process gets this many pieces, so that a slow one does not hold up the end
+_ALONE: Final = 1500  # configurations (some three seconds) below which starting processes costs more than it saves
+_PIECE: Final = 500  # configurations that a process does at a time: each piece loads its files once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ def _pieces(configurations: Sequence[Configuration], jobs: int) -> list[list[Con
         return tuple(pair for pair in configuration if pair[0] in LOADED)
 
     ordered = sorted(configurations, key=likeness)
-    size = max(1, -(-len(ordered) // (jobs * _CHUNKS if len(ordered) >= _ALONE else 1)))
+    size = max(1, min(_PIECE, -(-len(ordered) // jobs)) if len(ordered) >= _ALONE else len(ordered))
     return [ordered[start : start + size] for start in range(0, len(ordered), size)]
 
 
@@ -140,12 +140,12 @@ def _on_dask(
     except ImportError:
         raise InputError("--scheduler needs Dask: pip install 'pciesim[dask]'") from None
     try:
-        client = distributed.Client(scheduler, timeout=10, set_as_default=False)
+        client = distributed.Client(scheduler, timeout=5, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise InputError(f"--scheduler {scheduler}: no Dask scheduler answers there ({error})") from None
     with client:
         waiting = [client.submit(_plain_rows, piece, evaluator, hypothetical, pure=False) for piece in pieces]
-        for each in distributed.as_completed(waiting):
+        for each in waiting:
             yield [_from_plain(row) for row in each.result()]
 
 

@@ -180,3 +180,8 @@ def test_the_plan_says_why():
     assert "forced" in plan(task(forced, 8192)).reason
     gathered = plan(task(forced, 8192, kind=CollectiveKind.ALL_GATHER))  # no tree gathers
     assert gathered.algorithm == "Ring"
+
+
+def test_ll128_over_pcie_carries_its_warning():
+    assert "LL128 off" in lower("nccl-ring-ll128", task(box([[0, 1]]), 8192)).notes[0]
+    assert lower("nccl-ring-ll", task(box([[0, 1]]), 8192)).notes == ()

@@ -19,7 +19,7 @@ def timed(*choices, **box):
 
 
 def test_one_shot_push_pays_one_traversal_a_call() -> None:
-    """121 all-reduces of one traversal, and an NCCL ring all-gather of eight ranks: 121 + 7 = 128; NCCL 121 x 14 + 7."""
+    """121 all-reduces of one traversal and a ring all-gather of eight ranks: 121 + 7; NCCL alone 121 x 14 + 7."""
     assert timed(("allreduce", "oneshot-push")).traversals == 128
     assert timed().traversals == 121 * 14 + 7
 

@@ -112,6 +112,35 @@ def test_text_and_drawing_of_every_fixture(path: Path, costs: RouteCosts) -> Non
         assert 0 <= float(box.get("y", 0)) <= float(box.get("y", 0)) + float(box.attrib["height"]) <= height
 
 
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("path", [*SHIPPED, *FIXTURES], ids=lambda path: path.stem)
+def test_nothing_is_clipped(path: Path, width: int, costs: RouteCosts) -> None:
+    """Every cell of the matrix is printed whole, in blocks of columns where sixteen GPUs do not fit."""
+    fabric = load_fabric(path)
+    text = to_text(fabric, costs, profile="test", width=width)
+    assert "…" not in text
+    assert all(len(line) <= width for line in text.splitlines())
+    section = text.split("\nMatrix\n")[1].split("\n\n")[0]
+    cells = [cell for line in section.splitlines() for cell in line.split()[1:] if line.split()[0].startswith("GPU")]
+    for word in ("PIX", "PXB", "PHB", "NODE", "SYS"):
+        assert cells.count(word) == sum(row.count(word) for row in fabric.matrix)
+
+
+def test_root_complexes_are_shown_where_they_say_something(costs: RouteCosts) -> None:
+    one, two = (to_text(load(name), costs, profile="test") for name in ("rtx6000x8_2switch_1root", "rtx6000x8_2switch"))
+    assert "root_00  root complex, 73.1 GB/s in all (quadrant0)" in one
+    assert "2 switches + CPU " in one
+    assert "root_20  root complex\n" in two
+    assert "2 switches + 2 roots" in two
+    assert "root complex" not in to_text(load("rtx6000x8"), costs, profile="test")
+    assert ">root_00 (quadrant0 73.1 GB/s)<" in to_svg(load("rtx6000x8_2switch_1root"))
+
+
+def test_many_nics_of_one_card_are_one_line(costs: RouteCosts) -> None:
+    text = to_text(load_fabric(ROOT / "tests" / "fixtures" / "topologies" / "many_nics.txt"), costs, profile="test")
+    assert len([line for line in text.splitlines() if "NIC" in line]) < 15
+
+
 def test_a_slow_slot_is_drawn_in_red(tmp_path: Path) -> None:
     (tmp_path / "box.txt").write_text((ROOT / "topologies" / "rtx6000x4.txt").read_text())
     (tmp_path / "box.yaml").write_text("schema: pciesim/topology/1\ngpus: {2: {width: 8}}\n")

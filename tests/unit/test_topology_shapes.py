@@ -251,10 +251,14 @@ def test_assumptions_name_their_cells_and_how_to_settle_them() -> None:
         ("four_nodes_a_socket", "4 NUMA nodes per socket, 2 sockets (NUMA column goes up to 7)"),
         ("markdown_table", "1 socket, told by equal CPU lists"),
         ("wsl_no_affinity", "1 socket, because nothing tells of more"),
+        ("wsl_no_affinity", "which WSL prints whatever the wiring"),
         ("one_sided_nvlink", "GPU0-GPU2 is NV6 in one direction and SYS in the other"),
         ("glued_cells", "'0-150N/A' has lost its separators: the affinity is left out"),
         ("log_prefix", "an NVSwitch: one set of links per GPU, shared by all its peers (GPU0-GPU1 NV18"),
-        ("old_driver_mlx5", "PXB at switch0, switch1 is inside one chip, which shows its bridges nested (GPU0-GPU1 PXB"),
+        (
+            "old_driver_mlx5",
+            "PXB at switch0, switch1 is inside one chip, which shows its bridges nested (GPU0-GPU1 PXB",
+        ),
     ],
 )
 def test_known_traps_are_said(name: str, words: str) -> None:

@@ -196,6 +196,26 @@ def test_disagreements_are_shown_and_the_first_wins(tmp_path: Path) -> None:
     assert loaded.fabric.link("GPU2", "s").bandwidth == pcie_bandwidth(5, 16)
 
 
+def test_host_bridges_that_the_cells_contradict(tmp_path: Path) -> None:
+    """GPU0 and GPU2 print NODE; an overlay that puts them on one root complex is contradicted by both other sources."""
+    (tmp_path / "box.txt").write_text(text("box.txt"))
+    (tmp_path / "box.yaml").write_text(
+        "schema: pciesim/topology/1\nroot_complexes: [{name: a, gpus: [0, 1, 2]}, {name: b, gpus: [3]}]\n"
+    )
+    loaded = load_topology(tmp_path / "box.txt", None, [FOLDER / "lspci_tv.txt"])
+    said = [str(each) for each in loaded.disagreements]
+    assert any(
+        each.startswith("root_complexes: [0, 1, 2] + [3] (box.yaml), [0, 1] + [2] + [3] (lspci") for each in said
+    )
+    assert "GPU0-GPU2: one root complex (box.yaml), NODE (the matrix); the first is used" in said
+    shipped = (SHIPPED / "rtx6000x8_2switch_1root.txt").read_text()
+    (tmp_path / "wrx.txt").write_text(shipped)
+    (tmp_path / "wrx.yaml").write_text((SHIPPED / "rtx6000x8_2switch.yaml").read_text())
+    assert findings(load_fabric(tmp_path / "wrx.txt"))[0] == (
+        "GPU0-GPU4 and 15 more: printed PHB, so one host bridge, but on root_00 and root_20 by what is stated"
+    )
+
+
 def test_a_file_that_is_none_of_them(tmp_path: Path) -> None:
     path = tmp_path / "other.txt"
     path.write_text("hello\n")

@@ -21,8 +21,8 @@ from pciesim.measure.timing import in_graph
 
 __all__ = ["MODELS", "Shape", "run"]
 
-TOKENS: Final = (1, 8, 32, 64)
-CONTEXTS: Final = (1024, 4096)
+TOKENS: Final = (1, 4, 8, 32, 128)
+CONTEXTS: Final = (1024, 16384)
 OWN: Final = {"p2p": ("push_peer",), "host": ("push_host", "pull_host")}
 
 
@@ -50,7 +50,7 @@ class Shape:
 
 MODELS: Final = (
     Shape(name="llama8b", hidden=4096, layers=32, hq=32, hkv=8, d=128, inner=14336),
-    Shape(name="moe30b", hidden=2048, layers=48, hq=32, hkv=4, d=128, inner=768, experts=128, chosen=8),
+    Shape(name="qwen30b_a3b", hidden=2048, layers=48, hq=32, hkv=4, d=128, inner=768, experts=128, chosen=8),
 )
 
 
@@ -74,7 +74,7 @@ def _model(worker: Worker, group: NcclGroup, shape: Shape) -> None:
         worker.finding(f"{shape.name} does not fit on {team.size} GPUs")
         return
     weights = [_Layer(torch, shape, team.size) for _ in range(layers)]
-    points = [(tokens, CONTEXTS[0]) for tokens in (TOKENS if worker.full else TOKENS[:2])]
+    points = [(tokens, CONTEXTS[0]) for tokens in (TOKENS if worker.full else TOKENS[:3:2])]
     points += [(1, CONTEXTS[1])] if worker.full else []
     for tokens, context in points:
         x = torch.randn(tokens, shape.hidden, device="cuda", dtype=torch.bfloat16)

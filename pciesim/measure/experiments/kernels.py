@@ -16,19 +16,21 @@ from pciesim.units import GIB
 
 __all__ = ["Case", "cases", "grouped_mm", "run"]
 
-TOKENS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 512, 2048)
+TOKENS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048)
 QUICK_TOKENS: Final = (1, 16, 64)
 GEMMS: Final = (
     (4096, 6144), (4096, 3072), (4096, 1536), (4096, 768), (4096, 4096), (2048, 4096), (1024, 4096), (512, 4096),
     (4096, 28672), (4096, 14336), (4096, 7168), (4096, 3584), (14336, 4096), (7168, 4096), (3584, 4096), (1792, 4096),
     (2048, 5120), (2048, 2560), (2048, 1280), (2048, 768), (4096, 2048), (2048, 2048), (1024, 2048), (512, 2048),
-    (2048, 128),
+    (2048, 128), (4096, 512), (4096, 1024), (4096, 8192), (4096, 10240), (4096, 124160), (8192, 5120), (8192, 28672),
+    (14336, 8192),
 )  # fmt: skip
 QUICK_GEMMS: Final = ((4096, 3072), (4096, 14336), (7168, 4096))
-HEADS: Final = ((32, 8, 128), (16, 4, 128), (8, 2, 128), (4, 1, 128), (32, 4, 128), (16, 2, 128), (8, 1, 128))
-CONTEXTS: Final = (128, 1024, 4096, 16384)
+HEADS: Final = ((32, 8, 128), (16, 4, 128), (8, 2, 128), (4, 1, 128), (32, 4, 128), (16, 2, 128), (8, 1, 128),
+                (16, 1, 256))  # fmt: skip
+CONTEXTS: Final = (128, 1024, 4096, 8192, 32768)
 WIDTHS: Final = (2048, 4096, 8192)
-INNER: Final = (768, 1792, 3584, 7168, 14336)
+INNER: Final = (768, 1792, 2048, 3584, 4096, 7168, 8192, 14336)
 ROUTING: Final = ("softmax", "topk", "argsort", "searchsorted", "gather", "index_add")
 EXPERTS: Final = ((128, 8, 2048, 768), (128, 8, 2048, 384), (128, 8, 2048, 192), (128, 8, 2048, 96))
 POOL: Final = GIB  # of rotated weights at most
@@ -64,7 +66,8 @@ def cases(worker: Worker) -> Iterator[partial[Case]]:
         yield partial(_gemm, torch, cache, m, k, n)
     contexts, batches = (CONTEXTS, (1, 8, 32, 64)) if worker.full else (CONTEXTS[1:2], (1, 8))
     for heads, context, m in product(HEADS if worker.full else HEADS[1:2], contexts, batches):
-        yield partial(_attention, torch, cache, m, context, heads)
+        if 4 * m * heads[1] * context * heads[2] <= 2 * POOL:
+            yield partial(_attention, torch, cache, m, context, heads)
     for width, m, op in product(WIDTHS if worker.full else WIDTHS[:2], tokens, ("rms_norm", "add", "copy")):
         yield partial(_wide, torch, op, m, width)
     for width, m in product(INNER if worker.full else INNER[3:4], tokens):

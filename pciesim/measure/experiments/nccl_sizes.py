@@ -54,7 +54,7 @@ def time_sizes(
 
         for mode in modes:
             clock = in_graph if mode == "graph" else launched
-            repeats = 9 if worker.full and nbytes <= MIB else 5
+            repeats = 15 if worker.full and nbytes <= MIB else 7
             found = clock(team, call, before=before, repeats=repeats)
             worker.row(transport=worker.transport, setting=setting, kind=kind, bytes=nbytes, world=team.size,
                        gpus=team.gpus, mode=mode, **found.row())  # fmt: skip
