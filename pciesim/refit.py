@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pciesim.api import load_scenario, nccl_environment
-from pciesim.calibrate.fit import Fit, fit_profile
+import numpy as np
+
+from pciesim.api import load_profile, load_scenario, nccl_environment
+from pciesim.calibrate.curves import Oddity, curves, without_outliers
+from pciesim.calibrate.direct import direct_parameters, with_parameters
+from pciesim.calibrate.fit import Fit, Free, fit_profile
 from pciesim.calibrate.points import Point
+from pciesim.calibrate.ranges import free_of
+from pciesim.calibrate.readings import Run
+from pciesim.calibrate.residuals import Residuals
 from pciesim.calibrate.steps import IterationPoint, StepPoint
+from pciesim.collectives.select import ALGORITHMS
+from pciesim.errors import CalibrationError
 from pciesim.evaluate.collective import CollectiveTimer
 from pciesim.fabric import Fabric
 from pciesim.formats.catalogue import gpu_type
-from pciesim.formats.points_csv import read_iterations, read_points, read_steps
+from pciesim.formats.points_csv import points_text, read_iterations, read_points, read_steps
 from pciesim.formats.profile_yaml import profile_text
 from pciesim.formats.recipe_yaml import read_recipe
+from pciesim.formats.runs_context import ImportContext
+from pciesim.formats.runs_table import import_runs
 from pciesim.formats.shipped import find_input
 from pciesim.formats.topology import load_fabric
 from pciesim.profile import Evidence, Interval, Parameter, Profile
@@ -26,7 +37,10 @@ from pciesim.step import evaluate_step, host_parameter, timer_of
 from pciesim.strategies.speculation import ALIKE
 from pciesim.units import Seconds
 
-__all__ = ["Refit", "draft_residual", "iteration_scenario", "point_timers", "refit", "step_scenario"]
+__all__ = [
+    "Calibration", "Refit", "draft_residual", "fit_runs", "iteration_scenario", "point_timers", "points_of_runs",
+    "refit", "step_scenario",
+]  # fmt: skip
 
 
 def point_timers() -> Callable[[Point, Profile], CollectiveTimer]:
@@ -165,3 +179,109 @@ def step_scenario(step: StepPoint, profile: Profile | None) -> Scenario:
 def _without_host(profile: Profile, name: str) -> Profile:
     nothing = Parameter(value=0.0, low=0.0, high=0.0, evidence=Evidence.ASSUMED, source="left out while fitting it")
     return replace(profile, parameters=(*((n, p) for n, p in profile.parameters if n != name), (name, nothing)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What fitting a profile to runs gives: the file's text, what was found on the way, and how to check it."""
+
+    profile: Profile
+    text: str
+    fit: Fit
+    free: Mapping[str, Free]
+    points: tuple[Point, ...]
+    oddities: tuple[Oddity, ...]
+    notes: tuple[str, ...]
+
+
+def fit_runs(paths: Sequence[Path], context: ImportContext, *, name: str, base: str | None = None) -> Calibration:
+    """A profile from measurements: direct readings as they stand, the rest by a joint fit, what is left borrowed.
+
+    ``base`` is the profile whose figures hold where the runs say nothing (default: that of the GPU, else the nearest
+    kin). Raises InputError on any fault of a file, CalibrationError where there is nothing to fit to.
+    """
+    runs = [import_runs(path, context) for path in paths]
+    fabric = load_fabric(find_input("topologies", context.topology))
+    gpu = gpu_type(fabric.gpu_model or "rtx_pro_6000")
+    known = _borrowed(load_profile(base, gpu))
+    direct = direct_parameters([reading for run in runs for reading in run.readings], fabric, known)
+    start = with_parameters(replace(known, name=name, gpu=gpu.key), direct)
+    points, oddities = without_outliers(_served(runs, fabric))
+    timers = point_timers()
+    free = _told(start, [each for each in start.parameters if each[0] not in direct], points, timers)
+    if not free and not direct:
+        raise CalibrationError("the runs hold nothing that a parameter depends on")
+    days = ", ".join(run.name for run in runs)
+    fit = fit_profile(start, free, points, timers, source=f"joint fit of {days}") if free else Fit(
+        profile=start, residuals=(), unidentified=(), correlated=()
+    )  # fmt: skip
+    kept = {each: start.parameter(each) for each in fit.unidentified}
+    profile = replace(
+        with_parameters(fit.profile, kept), description=f"{gpu.name} on '{fabric.name}', fitted to {days}"
+    )
+    header = f"Made by `pciesim calibrate fit` for '{fabric.name}'; what the runs do not tell is from '{known.name}'."
+    hashes = [(f"{run.name}/{file}", digest) for run in runs for file, digest in run.hashes]
+    return Calibration(
+        profile=profile,
+        text=profile_text(profile, header, hashes),
+        fit=fit,
+        free=free,
+        points=points,
+        oddities=oddities,
+        notes=tuple(note for run in runs for note in run.notes),
+    )
+
+
+def points_of_runs(paths: Sequence[Path], context: ImportContext, fit_every: int) -> tuple[str, int]:
+    """The CSV of what is measured, and how many points; of each curve every ``fit_every``-th size is for fits."""
+    fabric = load_fabric(find_input("topologies", context.topology))
+    points, _ = without_outliers(_served([import_runs(path, context) for path in paths], fabric))
+    use: dict[Point, str] = {}
+    for curve in curves(points):
+        for position, point in enumerate(curve):
+            chosen = point.fitted and fit_every > 0 and position % fit_every == fit_every // 2
+            use[point] = "fit" if chosen else "check" if point.fitted else "excluded"
+    return points_text(points, use.__getitem__), len(points)
+
+
+def _borrowed(profile: Profile) -> Profile:
+    """A profile of another box: what was measured or fitted there is borrowed here."""
+    own = {Evidence.MEASURED, Evidence.FITTED}
+    return replace(
+        profile,
+        parameters=tuple(
+            (name, replace(each, evidence=Evidence.BORROWED, source=f"profile {profile.name}: {each.source}"))
+            if each.evidence in own
+            else (name, each)
+            for name, each in profile.parameters
+        ),
+    )
+
+
+def _served(runs: Sequence[Run], fabric: Fabric) -> tuple[Point, ...]:
+    """The points of GPUs and algorithms that are there."""
+    indexes = {gpu.index for gpu in fabric.gpus}
+    return tuple(
+        point
+        for run in runs
+        for point in run.points
+        if set(point.gpus) <= indexes
+        and point.algorithm in ALGORITHMS
+        and point.kind in ALGORITHMS[point.algorithm].kinds
+    )
+
+
+def _told(
+    profile: Profile,
+    parameters: Sequence[tuple[str, Parameter]],
+    points: Sequence[Point],
+    timers: Callable[[Point, Profile], CollectiveTimer],
+) -> dict[str, Free]:
+    """The parameters that some point depends on."""
+    free = free_of(profile, tuple(name for name, _ in parameters))
+    fitted = [point for point in points if point.fitted]
+    if not free or not fitted:
+        return {}
+    model = Residuals(profile, sorted(free), fitted, timers)
+    effects = model.jacobian(np.log([free[name].start for name in model.names]))
+    return {name: free[name] for column, name in enumerate(model.names) if effects[:, column].any()}

@@ -5,8 +5,9 @@ Everything in it is frozen; a changed scenario is a new value.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from pciesim.fabric import Fabric
 from pciesim.hardware import GpuType
@@ -27,6 +28,9 @@ class KernelClock(Protocol):
 
     def gap(self) -> KernelTime:
         """What a kernel costs in a step beyond its stand-alone time."""
+
+
+_ONE: Final = Interval.exact(1.0)
 
 
 class ScheduleTransform(Protocol):
@@ -56,8 +60,14 @@ class Scenario:
     clock: KernelClock
     allreduce: str = "auto"
     speculation: Speculation | None = None
-    yields: Interval = Interval.exact(1.0)
+    yields: Interval = _ONE
     transforms: tuple[ScheduleTransform, ...] = ()
+
+    @property
+    def sequences(self) -> int:
+        """Sequences that the whole box decodes in a step: of all replicas and of all interleaved batches."""
+        batches: int = math.prod(getattr(transform, "batches", 1) for transform in self.transforms)
+        return self.workload.batch * self.parallelism.dp * batches
 
     def transformed(self, schedule: Schedule) -> Schedule:
         """A schedule after all transforms."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 from pciesim.evaluate.collective import CollectiveTimer, Timed
-from pciesim.evaluate.timeline import Timeline, chain_schedule, run_schedule
+from pciesim.evaluate.timeline import Timeline, chain_schedule, interfering_schedule, run_schedule
 from pciesim.kernels import KernelTime
 from pciesim.model import Precision
 from pciesim.profile import Evidence, Parameter
@@ -75,6 +75,7 @@ def box_of(scenario: Scenario, gpus: Iterable[str]) -> Box:
         p2p=nccl.p2p,
         nvlink=nvlink,
         multicast=nvlink and scenario.gpu.compute_capability in _MULTICAST,
+        experts=any(layer.moe is not None for layer in scenario.model.layers),
     )
 
 
@@ -168,6 +169,16 @@ def schedule_of(scenario: Scenario) -> Schedule:
     return scenario.transformed(Schedule.joined(passes, overlapping=prompt_chunks))
 
 
+def _overlaps(scenario: Scenario, schedule: Schedule, timed: Mapping[Collective, Timed]) -> dict[int, float]:
+    """Collectives that run beside kernels, and the rate at which both then go on."""
+    found: dict[int, float] = {}
+    for position, op in enumerate(schedule.ops):
+        if isinstance(op, Collective) and op.stream:
+            name = "overlap.nvl" if "NVLink" in timed[op].lowered.transport else "overlap.pcie"
+            found[position] = scenario.profile.value(name)
+    return found
+
+
 def evaluate_step(scenario: Scenario, timer: CollectiveTimer, schedule: Schedule | None = None) -> Step:
     """Builds the schedule (unless it is given), times its ops and runs it.
 
@@ -189,9 +200,14 @@ def evaluate_step(scenario: Scenario, timer: CollectiveTimer, schedule: Schedule
             if op.kernel not in kernels:
                 kernels[op.kernel] = scenario.clock.time(op.kernel)
             durations.append(kernels[op.kernel].value + gap.value)
+    shares = _overlaps(scenario, schedule, timed)
+    if shares:
+        timeline = interfering_schedule(schedule, durations, shares)
+    else:
+        timeline = (chain_schedule if timer.evaluator == "estimate" else run_schedule)(schedule, durations)
     return Step(
         schedule=schedule,
-        timeline=(chain_schedule if timer.evaluator == "estimate" else run_schedule)(schedule, durations),
+        timeline=timeline,
         gap=gap,
         kernels=kernels,
         timed=timed,

@@ -1,7 +1,7 @@
 """Held-out error: every group of points predicted by a fit that has not seen it.
 
-A size, a number of GPUs or a host (a topology) is left out at a time. The fit without it is the linear model at the
-optimum of the whole, and the left-out points are then predicted exactly with its parameters.
+A size, a number of GPUs or a host (a topology) is left out at a time; the fit without it starts from the optimum of the
+whole.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def held_out(
         if len(groups) < 2:
             continue
         for group, members in groups.items():
-            x = best.without(members)
-            rest = model.subset(np.array(members)).at(x)
+            kept = model.subset(np.delete(np.arange(len(used)), members))
+            rest = model.subset(np.array(members)).at(optimise(kept, free, best.x).x)
             found += [
                 HeldOut(point=used[member], grouping=grouping, group=group, relative=math.expm1(residual))
                 for member, residual in zip(members, rest, strict=True)

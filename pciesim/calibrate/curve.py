@@ -34,4 +34,4 @@ class Curve:
             return time + slope * (nbytes - size)
         (small, fast), (large, slow) = self.points[at - 1], self.points[at]
         share = math.log(nbytes / small) / math.log(large / small)
-        return fast * (slow / fast) ** share
+        return float(fast * (slow / fast) ** share)

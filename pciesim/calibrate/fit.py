@@ -103,10 +103,6 @@ class Optimum:
     jacobian: Vector
     prior: Prior
 
-    def without(self, left_out: Sequence[int]) -> Vector:
-        """The optimum if some points had not been there, on the linear model."""
-        return _linear(self, np.delete(np.arange(len(self.residuals)), left_out))
-
     def untold(self) -> Vector:
         """By parameter, the share of what is known of it that is not from the data: 1 where no point depends on it."""
         information = self.jacobian.T @ (self.jacobian * _weights(self.residuals)[:, None])

@@ -36,7 +36,9 @@ __all__ = ["TRANSPORT_NAMES", "NcclPlan", "base_cost", "hop", "lower_nccl", "ncc
 TRANSPORT_NAMES: Final = {"NVL": "NVLink", "P2P": "P2P", "SHM": "host memory"}
 _LEVELS: Final = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 _DEFAULT_LEVEL: Final = "PXB"
-_CHAIN_PIECE: Final = 64 * KIB  # a chain passes pieces of about this size (Simple's slice is larger, LL's smaller)
+# A chain passes on pieces: Simple slices, LL and LL128 lines as they arrive. More pieces change little and cost time.
+_CHAIN_PIECE: Final = {Protocol.LL: 16 * KIB, Protocol.LL128: 16 * KIB, Protocol.SIMPLE: 64 * KIB}
+_MOST_PIECES: Final = 32
 _WIRE: Final = {Protocol.LL: 2.0, Protocol.LL128: 128 / 120, Protocol.SIMPLE: 1.0}  # bytes sent per byte of data
 _LL_WINDOW: Final = 512 * 8  # bytes in flight of one LL channel: ll_channel is this over the poll
 _LL128_OVER_LL: Final = 640 * 15 / _LL_WINDOW  # threads times payload bytes of a thread's line, of one channel
@@ -147,7 +149,7 @@ def lower_nccl(
     base = base_cost(task, kinds, protocol)
     name = "nccl-shm-memcpy" if memcpy else f"nccl-{algorithm.lower()}-{protocol.lower()}"
 
-    n, pieces = len(task.gpus), _pieces(task)
+    n, pieces = len(task.gpus), _pieces(task, protocol)
     ring_message = task.nbytes if task.kind is CollectiveKind.ALL_GATHER else task.nbytes / n
     piped = task.kind is CollectiveKind.BROADCAST or algorithm is Algorithm.TREE
     message = task.nbytes / pieces if piped else ring_message
@@ -184,10 +186,8 @@ def _notes(protocol: Protocol, kinds: list[str]) -> tuple[str, ...]:
     )
 
 
-def _pieces(task: Task) -> int:
-    """Of a chain: as many as keep it busy; more change little and cost time to simulate."""
-    most = 32 if task.kind is CollectiveKind.BROADCAST else 8
-    return min(most, max(1, math.ceil(task.nbytes / _CHAIN_PIECE)))
+def _pieces(task: Task, protocol: Protocol) -> int:
+    return min(_MOST_PIECES, max(1, math.ceil(task.nbytes / _CHAIN_PIECE[protocol])))
 
 
 def base_cost(task: Task, kinds: list[str], protocol: Protocol) -> float:

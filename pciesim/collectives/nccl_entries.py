@@ -20,14 +20,14 @@ _PEERS: Final = (CollectiveKind.ALL_TO_ALL, CollectiveKind.SEND_RECV)
 _SOURCE: Final = "NVIDIA/nccl 2.30.7 (5067397c) src/device, src/graph/tuning.cc"
 
 
-def _ring_costs(per_hop: int) -> Mapping[CollectiveKind, Cost]:
-    """Costs with that many traversals a hop."""
+def _ring_costs(per_hop: int, piece: int = 65536) -> Mapping[CollectiveKind, Cost]:
+    """Costs with that many traversals a hop, and pieces of that many bytes in a broadcast."""
     once = "n-1" if per_hop == 1 else f"{per_hop}*(n-1)"
     return {
         CollectiveKind.ALL_REDUCE: Cost(traversals=f"{2 * per_hop}*(n-1)", messages="2*(n-1)", nbytes="2*(n-1)/n*S"),
         CollectiveKind.ALL_GATHER: Cost(traversals=once, messages="n-1", nbytes="(n-1)*S"),
         CollectiveKind.REDUCE_SCATTER: Cost(traversals=once, messages="n-1", nbytes="(n-1)/n*S"),
-        CollectiveKind.BROADCAST: Cost(traversals=once, messages="min(32, ceil(S/65536))", nbytes="S"),
+        CollectiveKind.BROADCAST: Cost(traversals=once, messages=f"min(32, ceil(S/{piece}))", nbytes="S"),
         CollectiveKind.ALL_TO_ALL: Cost(traversals=str(per_hop), messages="n-1", nbytes="(n-1)/n*S"),
         CollectiveKind.SEND_RECV: Cost(traversals=str(per_hop), messages="1", nbytes="S"),
     }
@@ -43,7 +43,7 @@ def ring(protocol: Protocol) -> AlgorithmEntry:
     """The ring in that protocol; sends and receives in that protocol where there is no ring."""
     return AlgorithmEntry(
         lower=partial(_serve, algorithm=Algorithm.RING, protocol=protocol),
-        costs=_ring_costs(2 if protocol is Protocol.SIMPLE else 1),
+        costs=_ring_costs(2) if protocol is Protocol.SIMPLE else _ring_costs(1, 16384),
         about=f"NCCL ring, {protocol} (NCCL_ALGO=Ring NCCL_PROTO={protocol})",
         source=_SOURCE,
         needs=_ANYWHERE,
@@ -52,10 +52,10 @@ def ring(protocol: Protocol) -> AlgorithmEntry:
 
 def tree(protocol: Protocol) -> AlgorithmEntry:
     """The tree in that protocol."""
-    traversals = "4*(n-1)" if protocol is Protocol.SIMPLE else "2*(n-1)"
+    traversals, piece = ("4*(n-1)", 65536) if protocol is Protocol.SIMPLE else ("2*(n-1)", 16384)
     cost = Cost(
         traversals=traversals,
-        messages="(2 if n > 2 else 1)*min(8, ceil(S/65536))",
+        messages=f"(2 if n > 2 else 1)*min(32, ceil(S/{piece}))",
         nbytes="2*S if n > 2 else S",
     )
     return AlgorithmEntry(

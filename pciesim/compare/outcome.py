@@ -105,7 +105,7 @@ def outcome_of(
         configuration=configuration,
         step=step.timeline.length,
         tokens=scenario.yields.value,
-        sequences=scenario.workload.batch * scenario.parallelism.dp,
+        sequences=scenario.sequences,
         traversals=sum(memo.traversals(each.lowered.program) * step.counts[op] for op, each in step.timed.items()),
         parts=MappingProxyType(_parts(step)),
         calls=_calls(step, memo),

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from pciesim.compare.configuration import Configuration
 from pciesim.compare.memo import Memo
-from pciesim.compare.outcome import CallLine, Outcome
+from pciesim.compare.outcome import CallLine, Outcome, outcome_of
 from pciesim.memory import check_memory
 from pciesim.scenario import Scenario
 from pciesim.schedule import Category, Collective, Host, Op, Schedule
@@ -24,12 +24,16 @@ __all__ = ["Plan", "plan_of", "quick_outcome"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A schedule by its distinct ops: ``places[i]`` is op i's index in them, ``before[i]`` what it waits for."""
+    """A schedule by its distinct ops: ``places[i]`` is op i's index in them, ``before[i]`` what it waits for.
+
+    ``overlapped``: some collectives run beside kernels.
+    """
 
     distinct: tuple[Op, ...]
     counts: tuple[int, ...]
     places: tuple[int, ...]
     before: tuple[tuple[int, ...], ...]
+    overlapped: bool
 
 
 def plan_of(schedule: Schedule) -> Plan:
@@ -48,6 +52,7 @@ def plan_of(schedule: Schedule) -> Plan:
         counts=tuple(counted[place] for place in range(len(index))),
         places=places,
         before=tuple(before),
+        overlapped=any(isinstance(op, Collective) and op.stream for op in index),
     )
 
 
@@ -58,6 +63,8 @@ def quick_outcome(
     memory = check_memory(scenario)
     timer, gap = memo.timer(scenario), scenario.clock.gap().value
     plan: Plan = memo.prepared(scenario, plan_of)
+    if plan.overlapped:  # kernels and collectives slow each other down: no chain of durations
+        return outcome_of(configuration, scenario, memo, notes=notes, intervals=False)
     own: list[Seconds] = []  # of each distinct op
     gaps: list[Seconds] = []
     calls: Counter[CallLine] = Counter()
@@ -92,7 +99,7 @@ def quick_outcome(
         configuration=configuration,
         step=sum(parts.values()),
         tokens=scenario.yields.value,
-        sequences=scenario.workload.batch * scenario.parallelism.dp,
+        sequences=scenario.sequences,
         traversals=traversals,
         parts=MappingProxyType({str(each): parts[each] for each in Category if each in parts}),
         calls=tuple(

@@ -8,36 +8,59 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import simpy
 
 from pciesim.sharing import Flow, max_min
 from pciesim.units import Bytes, BytesPerSecond, Seconds
 
-__all__ = ["FluidNetwork", "RateMemo"]
+__all__ = ["FluidNetwork", "RateMemo", "RateSolver"]
 
 _SAME_INSTANT: Final = 1e-12  # relative; flows that end this close together end together
 
 
+class RateSolver(Protocol):
+    """What gives the rates of flows that run at the same time; the same flows always the same rates."""
+
+    def rates(self, flows: tuple[Flow, ...]) -> Sequence[float]:
+        """In the order of the flows."""
+        ...
+
+
 class RateMemo:
-    """Rates by the set of active flows: a ring has a handful of distinct sets, solved once each.
+    """Max-min rates by the set of active flows: a ring has a handful of distinct sets, solved once each."""
 
-    Equal flows get one number, so a set is a tuple of small integers: hashing flows themselves, with all the links they
-    use, would cost more than everything else.
-    """
-
-    __slots__ = ("_by_identity", "_capacity", "_flows", "_numbers", "_rates")
+    __slots__ = ("_capacity", "_rates")
 
     def __init__(self, capacity: Sequence[BytesPerSecond]) -> None:
         self._capacity = tuple(capacity)
+        self._rates: dict[tuple[Flow, ...], list[float]] = {}
+
+    def rates(self, flows: tuple[Flow, ...]) -> list[float]:
+        """Max-min rates of the flows, in their order."""
+        found = self._rates.get(flows)
+        if found is None:
+            found = self._rates[flows] = max_min(self._capacity, flows)
+        return found
+
+
+class _Numbered:
+    """Equal flows get one number, so that a set of flows is a tuple of small integers.
+
+    Hashing the flows of every set, with all the links they use, would cost more than everything else.
+    """
+
+    __slots__ = ("_by_identity", "_flows", "_numbers", "_rates", "_solver")
+
+    def __init__(self, solver: RateSolver) -> None:
+        self._solver = solver
         self._flows: list[Flow] = []  # by number
         self._numbers: dict[Flow, int] = {}
         self._by_identity: dict[int, tuple[Flow, int]] = {}  # holds the flow, so that its identity stays its own
-        self._rates: dict[tuple[int, ...], list[float]] = {}
+        self._rates: dict[tuple[int, ...], Sequence[float]] = {}
 
     def number(self, flow: Flow) -> int:
-        """The number of a flow; equal flows have the same."""
         known = self._by_identity.get(id(flow))
         if known is None:
             number = self._numbers.setdefault(flow, len(self._flows))
@@ -46,16 +69,12 @@ class RateMemo:
             known = self._by_identity[id(flow)] = (flow, number)
         return known[1]
 
-    def rates(self, numbers: tuple[int, ...]) -> list[float]:
-        """Max-min rates of the flows of those numbers, in their order."""
+    def rates(self, numbers: tuple[int, ...]) -> Sequence[float]:
         found = self._rates.get(numbers)
         if found is None:
-            found = self._rates[numbers] = self.solve(tuple(self._flows[number] for number in numbers))
+            flows = tuple([self._flows[number] for number in numbers])
+            found = self._rates[numbers] = self._solver.rates(flows)
         return found
-
-    def solve(self, flows: tuple[Flow, ...]) -> list[float]:
-        """The rates of a set that has not been seen before."""
-        return max_min(self._capacity, flows)
 
 
 class _Active:
@@ -86,9 +105,9 @@ class FluidNetwork:
 
     __slots__ = ("_active", "_dirty", "_env", "_memo", "_order", "_since", "_version", "wakeups")
 
-    def __init__(self, env: simpy.Environment, memo: RateMemo) -> None:
+    def __init__(self, env: simpy.Environment, solver: RateSolver) -> None:
         self._env = env
-        self._memo = memo
+        self._memo = _Numbered(solver)
         self._active: list[_Active] = []
         self._since: Seconds = 0.0
         self._version = 0

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import simpy
 
 from pciesim.schedule import Category, Schedule
 from pciesim.units import Seconds
 
-__all__ = ["Span", "Timeline", "chain_schedule", "run_schedule"]
+__all__ = ["Span", "Timeline", "chain_schedule", "interfering_schedule", "run_schedule"]
+
+_SAME: Final = 1e-12  # of an op's duration: what rounding leaves of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +89,49 @@ def chain_schedule(schedule: Schedule, durations: Sequence[Seconds]) -> Timeline
     for position, (op, waits) in enumerate(zip(schedule.ops, schedule.after, strict=True)):
         start = latest.get(op.stream, 0.0)
         for other in waits:
-            if end[other] > start:
-                start = end[other]
+            start = max(start, end[other])
         finish = start + durations[position]
         end.append(finish)
         latest[op.stream] = finish
         spans.append(Span(op=position, stream=op.stream, start=start, end=finish))
     return Timeline(spans=tuple(spans), critical=_critical(schedule, end))
+
+
+def interfering_schedule(schedule: Schedule, durations: Sequence[Seconds], shares: Mapping[int, float]) -> Timeline:
+    """Runs the ops on their streams where collectives run beside kernels, and both slow down.
+
+    ``shares`` maps a collective's index to the rate at which it and every kernel go on while both run (1: they do not
+    disturb each other). Measured, overlap is not free: multiprocessors and memory are shared.
+    """
+    streams: dict[int, list[int]] = {}
+    for position, op in enumerate(schedule.ops):
+        streams.setdefault(op.stream, []).append(position)
+    waiting = {stream: deque(positions) for stream, positions in streams.items()}
+    running: dict[int, int] = {}
+    left = list(durations)
+    start, end = [0.0] * len(left), [0.0] * len(left)
+    done = [False] * len(left)
+    now = 0.0
+    while running or any(waiting.values()):
+        for stream, queue in waiting.items():
+            if stream not in running and queue and all(done[other] for other in schedule.after[queue[0]]):
+                running[stream] = queue.popleft()
+                start[running[stream]] = now
+        sums = [position for position in running.values() if position in shares]
+        beside = len(running) > len(sums) > 0
+        rate = min(shares[position] for position in sums) if beside else 1.0
+        step = min(left[position] for position in running.values()) / rate
+        now += step
+        for stream, position in list(running.items()):
+            left[position] -= step * rate
+            if left[position] <= durations[position] * _SAME:
+                end[position], done[position] = now, True
+                del running[stream]
+    spans = tuple(
+        Span(op=position, stream=op.stream, start=start[position], end=end[position])
+        for position, op in enumerate(schedule.ops)
+    )
+    return Timeline(spans=spans, critical=_critical(schedule, end))
 
 
 def _critical(schedule: Schedule, end: Sequence[Seconds]) -> tuple[int, ...]:

@@ -95,6 +95,7 @@ class BackendDocument(Document):
     needs_multicast: bool = False
     one_node: bool = False
     eager: bool = True
+    for_experts: bool = False
 
     def to_domain(self) -> Backend:
         """The backend as the dispatch knows it."""
@@ -107,7 +108,7 @@ class BackendDocument(Document):
             multiple_of=self.multiple_of, precisions=self.precisions, groups=self.groups,
             capabilities=_capabilities(self.gpus), needs_p2p=self.needs_p2p,
             needs_nvlink_above=self.needs_nvlink_above, needs_multicast=self.needs_multicast, one_node=self.one_node,
-            eager=self.eager,
+            eager=self.eager, for_experts=self.for_experts,
         )  # fmt: skip
 
 

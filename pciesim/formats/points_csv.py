@@ -120,7 +120,9 @@ def _positive(row: dict[str, str], column: str, where: str) -> float:
 
 
 def _gpus(text: str) -> tuple[int, ...]:
-    """``0-3`` or ``2``."""
+    """``0-3``, ``2`` or ``0 2 5``."""
+    if " " in text:
+        return tuple(int(each) for each in text.split())
     first, _, last = text.partition("-")
     return tuple(range(int(first), int(last or first) + 1))
 

@@ -66,6 +66,8 @@ PARAMETERS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "oneshot.pull.share": ("ratio", "rate of loads from several peers at once over that from one"),
         "host.sglang": ("seconds", "time between two decode steps in which SGLang keeps the GPUs waiting"),
         "host.vllm": ("seconds", "time between two decode steps in which vLLM keeps the GPUs waiting"),
+        "overlap.nvl": ("ratio", "rate at which a collective over NVLink and kernels beside it go on while both run"),
+        "overlap.pcie": ("ratio", "the same for a collective over PCIe or host memory"),
         "draft.sglang": ("seconds", "what a pass of the draft head costs beyond its kernels under SGLang"),
         "draft.vllm": ("seconds", "what a pass of the draft head costs beyond its kernels under vLLM"),
     }

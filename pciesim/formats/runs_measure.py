@@ -81,19 +81,20 @@ def _nccl_points(rows: Iterable[Row], topology: str, run: str, experiment: str) 
             channels, _, forced = setting.removeprefix("ch").partition("_")
             variables += [("NCCL_MIN_NCHANNELS", channels), ("NCCL_MAX_NCHANNELS", channels)]
             algorithm = FORCED.get(forced, "nccl")
-        yield _point(row, f"{run}/{transport}/{setting}", topology, variables, algorithm, f"{run}/{experiment}.jsonl")
+        yield _point(row, f"{run}/{transport}/{setting}", topology, variables=variables, algorithm=algorithm,
+                     source=f"{run}/{experiment}.jsonl")  # fmt: skip
 
 
 def _own_points(rows: Iterable[Row], topology: str, run: str, experiment: str) -> Iterator[Point]:
     for row in rows:
         algorithm = OWN_KERNELS.get(row["variant"])
         if algorithm is not None and row.get("right", True):
-            yield _point({**row, "kind": "all_reduce"}, f"{run}/{row['variant']}", topology, [], algorithm,
-                         f"{run}/{experiment}.jsonl")  # fmt: skip
+            yield _point({**row, "kind": "all_reduce"}, f"{run}/{row['variant']}", topology, variables=[],
+                         algorithm=algorithm, source=f"{run}/{experiment}.jsonl")  # fmt: skip
 
 
 def _point(
-    row: Row, dataset: str, topology: str, variables: list[tuple[str, str]], algorithm: str, source: str
+    row: Row, dataset: str, topology: str, *, variables: list[tuple[str, str]], algorithm: str, source: str
 ) -> Point:  # fmt: skip
     return Point(
         dataset=dataset,

@@ -77,7 +77,8 @@ def read_nccl_json(path: Path, text: str, context: ImportContext) -> Run:
     devices = document.get("devices") or document.get("ranks") or []
     count = len(devices) if isinstance(devices, list) else int(devices)
     config = document.get("config", {})
-    count = count or int(config.get("nranks", config.get("ngpus", 0)) if isinstance(config, dict) else 0)
+    if not count and isinstance(config, dict):
+        count = int(config.get("nranks") or config.get("ngpus") or 0)
     if count < 2:
         raise InputError("does not list its devices ('devices' of nccl-tests -J)", where=str(path))
     rows: list[tuple[int, float]] = []

@@ -20,7 +20,7 @@ class Box:
     """What an engine finds out about the GPUs of a group at start-up.
 
     ``capability`` is major * 10 + minor. ``nvlink``: every pair has NVLink. ``multicast``: a switch of the NVLink
-    fabric can multicast (NVLS).
+    fabric can multicast (NVLS). ``experts``: the model has routed experts.
     """
 
     capability: int
@@ -28,6 +28,7 @@ class Box:
     nvlink: bool
     multicast: bool = False
     nodes: int = 1
+    experts: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class Switch:
 
 
 def _negative(name: str) -> bool:
-    return name.startswith(("--disable", "--no-")) or "_DISABLE_" in name
+    return name.startswith(("--disable", "--enforce-disable", "--no-")) or "_DISABLE_" in name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,8 @@ class Backend:
     ``algorithm`` is the lowering that stands for it (``nccl``, ``oneshot-push``, ...). ``needs_nvlink_above`` n:
     groups larger than n need NVLink between all pairs (0: every group; None: none does). ``size_limits`` maps a world
     size to its largest message (0: any other). ``precisions``, ``groups``, ``worlds``, ``capabilities`` empty: all.
-    ``platform`` other than ``cuda`` never runs here. ``why`` is what the engine's source says, for the user.
+    ``for_experts``: on by itself for models with routed experts only. ``platform`` other than ``cuda`` never runs
+    here. ``why`` is what the engine's source says, for the user.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Backend:
     needs_multicast: bool = False
     one_node: bool = False
     eager: bool = True
+    for_experts: bool = False
 
     def refusal(self, op: Collective, box: Box, options: Mapping[str, str]) -> str:
         """Why this backend does not serve the collective; empty when it does."""
@@ -94,6 +97,8 @@ class Backend:
             (switch is None or switch.state(options), f"off{_by(switch)}"),
             (not self.capabilities or box.capability in self.capabilities,
              f"built for {_sms(self.capabilities)}, this GPU is SM{box.capability}"),
+            (box.experts or not self.for_experts or (switch is not None and any(n in options for n in switch.names)),
+             "on by itself only for models with routed experts"),
             (not self.worlds or op.ranks in self.worlds,
              f"serves groups of {_words(self.worlds)}, this one has {op.ranks}"),
             (not self.groups or op.group in self.groups,

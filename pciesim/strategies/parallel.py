@@ -22,6 +22,14 @@ def _degree(axis: str, argument: str) -> int:
     return int(argument)
 
 
+def _check(scenario: Scenario, *, tp: int, ep: int) -> None:
+    """A split that the model does not allow is an answer here: the degrees were well-formed."""
+    try:
+        check_parallelism(scenario.model, tp=tp, ep=ep)
+    except InputError as error:
+        raise Infeasible(str(error)) from None
+
+
 def _replicas(scenario: Scenario, argument: str) -> Scenario:
     """Replicas take disjoint groups; the scenario is that of the one whose GPUs are farthest apart."""
     count = _degree("dp", argument)
@@ -37,7 +45,7 @@ def _replicas(scenario: Scenario, argument: str) -> Scenario:
 
 def _experts(scenario: Scenario, argument: str) -> Scenario:
     ep = _degree("ep", argument)
-    check_parallelism(scenario.model, tp=scenario.parallelism.tp, ep=ep)
+    _check(scenario, tp=scenario.parallelism.tp, ep=ep)
     return replace(scenario, parallelism=replace(scenario.parallelism, ep=ep))
 
 
@@ -60,7 +68,7 @@ def _all_to_all_obstacle(scenario: Scenario, _argument: str) -> str:
 def _attention(scenario: Scenario, argument: str) -> Scenario:
     degree, tp = _degree("attention-dp", argument), scenario.parallelism.tp
     if tp % degree:
-        raise InputError(f"attention-dp={degree} does not divide TP {tp}")
+        raise Infeasible(f"attention-dp={degree} does not divide TP {tp}")
     return replace(scenario, parallelism=replace(scenario.parallelism, attention_dp=degree))
 
 
@@ -76,9 +84,9 @@ def _pipeline(scenario: Scenario, argument: str) -> Scenario:
     if stages == 1:
         return scenario
     if width % stages:
-        raise InputError(f"pp={stages} does not divide the {width} GPUs of the group")
+        raise Infeasible(f"pp={stages} does not divide the {width} GPUs of the group")
     tp = width // stages
-    check_parallelism(scenario.model, tp=tp, ep=min(scenario.parallelism.ep, tp))
+    _check(scenario, tp=tp, ep=min(scenario.parallelism.ep, tp))
     return replace(scenario, parallelism=replace(scenario.parallelism, tp=tp, pp=stages))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
 
 from pciesim.errors import Infeasible
 from pciesim.scenario import Scenario
@@ -21,8 +21,10 @@ class Interleave:
     """Runs two copies of a pass (the scenario's batch is half of the whole) on one set of GPUs.
 
     Kernels of both halves share the main stream, in turns from sum to sum; sums run on a stream of their own, one
-    after the other, as one communicator does. What sums take from kernels that run beside them is not counted.
+    after the other, as one communicator does.
     """
+
+    batches: ClassVar[int] = 2
 
     def __call__(self, schedule: Schedule) -> Schedule:
         """The pass of both halves, interleaved."""
@@ -66,8 +68,7 @@ def _apply(scenario: Scenario, _argument: str) -> Scenario:
     workload = scenario.workload
     if workload.batch < 2:
         raise Infeasible("two-batch overlap needs at least two sequences")
-    names = {each.name for each in fields(workload)}
-    half = replace(workload, batch=-(-workload.batch // 2)) if "batch" in names else workload
+    half = replace(workload, batch=-(-workload.batch // 2))
     return replace(scenario, workload=half, transforms=(*scenario.transforms, Interleave()))
 
 

@@ -97,19 +97,14 @@ class Loader:
         for axis in ("topo", "model"):
             if axis not in chosen:
                 raise InputError(f"no {axis} is given")
-        scenario, _ = load_scenario(
-            topo=chosen["topo"],
-            model=chosen["model"],
-            tp=int(chosen["tp"]) if "tp" in chosen else None,
-            batch=1,
-            context=1024,  # replaced by the configuration's own
-            gpus=parse_gpus(chosen["gpus"]) if "gpus" in chosen else None,
-            engine=chosen.get("engine", "sglang"),
-            allreduce="auto",
-            profile=chosen.get("profile"),
-            overlay=Path(chosen["overlay"]) if "overlay" in chosen else None,
-            nccl=None,
-        )
+        try:
+            scenario = _loaded(chosen)
+        except InputError as error:
+            plain = {axis: value for axis, value in chosen.items() if axis not in ("tp", "gpus")}
+            if plain == dict(chosen) or "gpus" in chosen:
+                raise
+            _loaded(plain)  # raises again where it is not the split that is wrong
+            raise Infeasible(str(error)) from None
         fabric = self._fabrics.setdefault(scenario.fabric, scenario.fabric)
         clock = self._clocks.setdefault((scenario.gpu.key, scenario.engine.name, scenario.model.name), scenario.clock)
         return replace(
@@ -119,6 +114,23 @@ class Loader:
             model=self._models.setdefault(chosen["model"], scenario.model),
             engine=self._engines.setdefault(scenario.engine.name, scenario.engine),
         )
+
+
+def _loaded(chosen: Mapping[str, str]) -> Scenario:
+    scenario, _ = load_scenario(
+        topo=chosen["topo"],
+        model=chosen["model"],
+        tp=int(chosen["tp"]) if "tp" in chosen else None,
+        batch=1,
+        context=0,  # both are replaced by the configuration's own
+        gpus=parse_gpus(chosen["gpus"]) if "gpus" in chosen else None,
+        engine=chosen.get("engine", "sglang"),
+        allreduce="auto",
+        profile=chosen.get("profile"),
+        overlay=Path(chosen["overlay"]) if "overlay" in chosen else None,
+        nccl=None,
+    )
+    return scenario
 
 
 def evaluate(
@@ -141,10 +153,6 @@ def evaluate(
             time = outcome_of if intervals or memo.evaluator != "estimate" else quick_outcome
             outcomes.append(time(configuration, applied.scenario, memo, notes=applied.notes))
         except (Infeasible, CalibrationError) as error:
-            refused.append(Refusal(configuration=configuration, reason=str(error)))
-        except InputError as error:
-            if "cannot run at TP" not in str(error):  # a split the model does not allow is an answer, not a typo
-                raise
             refused.append(Refusal(configuration=configuration, reason=str(error)))
         if progress is not None:
             progress()

@@ -54,6 +54,19 @@ def test_hierarchical_leader():
     assert us("hierarchical-leader", ISLANDS, S) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize(("islands", "traversals"), [(2, 3), (3, 3), (4, 3), (5, 3), (8, 5)])
+def test_any_number_of_islands(islands, traversals):
+    # Up to four exchange directly; eight by recursive doubling in three rounds; five, no power of two, directly.
+    from pciesim.collectives.proof import prove
+
+    fabric = box([[2 * number, 2 * number + 1] for number in range(islands)], switched=True)
+    program = lower("hierarchical", task(fabric, S)).program
+    prove(program, CollectiveKind.ALL_REDUCE)
+    assert program.traversals == traversals
+    out = sum(step.nbytes for step in program.transfers if step.source == 0 and step.target != 1)
+    assert out == pytest.approx({2: 1, 3: 2, 4: 3, 5: 4, 8: 3}[islands] * S / 2)
+
+
 def test_recursive_doubling():
     # On one socket two rounds of 0.8 us and S; a phase between them.
     assert us("recursive-doubling", FOUR, S) == pytest.approx(3 + 2 * (0.8 + S / STORE) + 0.5, rel=1e-5)

@@ -17,7 +17,7 @@ ROUND = {
     "kernel.phase": 0.5 * US, "copy.step": 24 * US, "oneshot.host.base": 6 * US,
     "oneshot.push.base": 3 * US, "oneshot.push.share": 1.0,
     "oneshot.pull.base": 5 * US, "oneshot.pull.share": 1.0,
-    "host.sglang": 0.003, "host.vllm": 0.001, "draft.sglang": 0.001, "draft.vllm": 0.004,
+    "host.sglang": 0.003, "host.vllm": 0.001, "overlap.nvl": 0.5, "overlap.pcie": 0.8, "draft.sglang": 0.001, "draft.vllm": 0.004,
 }  # fmt: skip
 
 

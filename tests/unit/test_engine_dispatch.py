@@ -89,6 +89,16 @@ def test_nvlink_gets_flashinfer_first() -> None:
     assert load_engine("sglang").decide(a_sum(), NVLINK).backend.name == "FlashInfer fused all-reduce"
 
 
+def test_fusion_is_on_by_itself_for_experts_only() -> None:
+    dense = Box(capability=90, p2p=True, nvlink=True, multicast=True, experts=False)
+    engine = load_engine("sglang")
+    assert refusals(engine, a_sum(), dense)["FlashInfer fused all-reduce"].startswith("on by itself only for models")
+    asked = engine.with_options({"--flashinfer-allreduce-fusion-backend": "auto"})
+    assert asked.decide(a_sum(), dense).backend.name == "FlashInfer fused all-reduce"
+    disabled = engine.with_options({"--enforce-disable-flashinfer-allreduce-fusion": "1"})
+    assert disabled.decide(a_sum(), NVLINK).backend.algorithm == "vllm-1stage"
+
+
 def test_batches_are_padded_to_captured_graphs() -> None:
     """SGLang captures 1, 2, 4, 8, 12, 16, 24, ...; vLLM 1, 2, 4, 8, 16, 24, ..."""
     padded = load_engine("sglang").padded
