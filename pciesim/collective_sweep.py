@@ -34,6 +34,9 @@ DEFAULT_ALGORITHMS: Final = {
 }
 
 
+_KERNELS: Final = ("oneshot.", "kernel.", "copy.")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRow:
     """One algorithm at one size.
@@ -136,6 +139,7 @@ def sweep(
     refused: list[Refused] = []
     found: dict[int, list[SweepRow]] = {size: [] for size in sizes}
     for name in dict.fromkeys(algorithms):
+        moving = [shift for shift in shifts if shift.name.startswith(_parameters_of(name))]
         try:
             for size in sizes:
                 task = _task(timer, kind, size, loads)
@@ -145,7 +149,7 @@ def sweep(
                 def answer(other: CollectiveTimer, name: str = name, size: int = size) -> Seconds:
                     return EVALUATORS["estimate"](lower(name, _task(other, kind, size, loads)).program)
 
-                interval = combine(latency, propagate(reference, shifts, answer))
+                interval = combine(latency, propagate(reference, moving, answer))
                 found[size].append(_row(task, name, lowered, interval))
         except Infeasible as no:
             refused.append(Refused(algorithm=name, reason=str(no)))
@@ -170,6 +174,12 @@ def sweep(
         refused=tuple(refused),
         skew=skew,
     )
+
+
+def _parameters_of(name: str) -> tuple[str, ...]:
+    """Beginnings of the parameters an algorithm can depend on: NCCL's and other kernels' do not mix."""
+    own = ("nccl.", "oneshot.push.share", "oneshot.pull.share") if name.startswith("nccl") else _KERNELS
+    return ("latency.", "share.", *own)
 
 
 def _task(timer: CollectiveTimer, kind: CollectiveKind, size: int, loads: tuple[tuple[float, ...], ...]) -> Task:

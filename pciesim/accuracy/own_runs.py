@@ -56,8 +56,8 @@ def choice_rows(log: NcclLog, context: ImportContext) -> tuple[ChoiceRow, ...]:
     costs = BackendCosts.of(load_profile(None, gpu))
     rows: list[ChoiceRow] = []
     for choice in log.choices:
-        gathered = choice.kind is CollectiveKind.ALL_GATHER
-        nbytes = int(choice.nbytes // (log.ranks if gathered else 1))
+        # The log counts what a rank receives of a reduce-scatter, and what it sends of an all-gather.
+        nbytes = int(choice.nbytes) * (log.ranks if choice.kind is CollectiveKind.REDUCE_SCATTER else 1)
         task = Task(
             kind=choice.kind, nbytes=nbytes, fabric=fabric, gpus=tuple(fabric.gpus[index].name for index in group),
             compute_capability=gpu.compute_capability, costs=costs,

@@ -190,10 +190,9 @@ def compare(
     )  # fmt: skip
     if serving is not None:
         step = serving.token_interval * (serving.accepted or 1.0)
-        low, high = said.step_latency.low, said.step_latency.high
+        value, low, high = (format_seconds(getattr(said.step_latency, each)) for each in ("value", "low", "high"))
         typer.echo(f"measured  {format_seconds(step)} a step" + (" (drafts and check)" if serving.accepted else ""))
-        typer.echo(f"predicted {format_seconds(said.step_latency.value)} ({format_seconds(low)} to {format_seconds(high)}),"
-                   f" {said.step_latency.value / step - 1:+.1%}")  # fmt: skip
+        typer.echo(f"predicted {value} ({low} to {high}), {said.step_latency.value / step - 1:+.1%}")
         return
     typer.echo(f"{'a step':34} {'measured':>10} {'predicted':>10}")
     for each in trace_rows(read_kernels(file), steps, said):

@@ -8,7 +8,7 @@ from pciesim.compare.comparison import Gain
 from pciesim.compare.outcome import Outcome
 from pciesim.units import Bytes, Seconds
 
-__all__ = ["Advice", "BreakEven", "Doubt", "Floor", "Proposal", "doubts_of"]
+__all__ = ["Advice", "BreakEven", "Doubt", "DraftRange", "Floor", "Proposal", "doubts_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +72,15 @@ class BreakEven:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DraftRange:
+    """How many drafts serve one user fastest, and the least and most that cannot be told apart from that."""
+
+    best: int
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     """``met`` says whether the best proposal holds the stated limit on the time per token (True without one)."""
 
@@ -83,6 +92,7 @@ class Advice:
     doubts: tuple[Doubt, ...]
     floor: Floor
     break_even: BreakEven | None
+    drafts: DraftRange | None
     limit: Seconds
     tried: int
     refused: int

@@ -43,7 +43,7 @@ def plot_front(title: str, outcomes: tuple[Outcome, ...], others: tuple[Outcome,
                 fontsize=7,
             )
     axes.set_yscale("log")
-    axes.set_xlim(0.0, 1.45 * max(users))  # room for the labels, right of their points
+    axes.set_xlim(0.0, 1.6 * max(users))  # room for the labels, right of their points
     axes.set_xlabel("tokens per second of one user")
     axes.set_ylabel("tokens per second of the whole box")
     axes.legend(frameon=False, loc="upper right")

@@ -43,6 +43,8 @@ def advice_json(advice: Advice) -> str:
                 "bytes_per_gpu": floor.nbytes,
                 "bytes_s": floor.memory,
             },
+            "drafts": advice.drafts
+            and {"best": advice.drafts.best, "least": advice.drafts.least, "most": advice.drafts.most},
             "break_even": even
             and {
                 "bytes": even.nbytes,

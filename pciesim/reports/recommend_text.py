@@ -64,6 +64,11 @@ def _lines(advice: Advice) -> Iterable[str]:
         )  # fmt: skip
     if not advice.doubts:
         yield "  nothing: the difference does not depend on an uncertain figure"
+    if advice.drafts is not None:
+        drafts = advice.drafts
+        span = f"; {drafts.least} to {drafts.most} cannot be told apart" if drafts.least < drafts.most else ""
+        yield ""
+        yield f"Drafts: {drafts.best} an iteration serve a user fastest with the first configuration{span}"
     yield ""
     yield "What is left"
     floor = advice.floor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,9 +12,9 @@ from pciesim.errors import InputError
 if TYPE_CHECKING:
     from pciesim.compare.configuration import Configuration
 
-__all__ = ["DIGITS", "SweepWriter", "done_already", "write_parquet"]
+__all__ = ["SweepWriter", "done_already", "write_parquet"]
 
-DIGITS: Final = 9
+_DIGITS: Final = 9
 
 
 class SweepWriter:
@@ -52,7 +52,7 @@ class SweepWriter:
 def _text(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value)
+    return f"{value:.{_DIGITS}g}" if isinstance(value, float) else str(value)
 
 
 def _header(path: Path) -> list[str]:
@@ -67,12 +67,6 @@ def done_already(path: Path, axes: Sequence[str]) -> set[tuple[str, ...]]:
     with path.open(newline="", encoding="utf-8") as stream:
         rows = csv.DictReader(stream)
         return {tuple(row[axis] for axis in axes) for row in rows if None not in row.values() and set(axes) <= set(row)}
-
-
-def rows_in(path: Path) -> Iterator[dict[str, str]]:
-    """Every row of a sweep's file."""
-    with path.open(newline="", encoding="utf-8") as stream:
-        yield from csv.DictReader(stream)
 
 
 def write_parquet(path: Path, axes: Sequence[str], columns: Sequence[str], rows: Iterable[tuple[Any, Any]]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from pciesim.compare.advice import Advice, BreakEven, Floor, Proposal, doubts_of
+from pciesim.compare.advice import Advice, BreakEven, DraftRange, Floor, Proposal, doubts_of
 from pciesim.compare.comparison import Gain, gain_of
 from pciesim.compare.configuration import Configuration, with_choices
 from pciesim.compare.memo import Memo
@@ -32,6 +32,7 @@ _NCCL: Final = ("default", "p2p-level:SYS", "p2p-level:SYS+graph")
 _DRAFTS: Final = ("none", "mtp:1", "mtp:2", "mtp:3", "mtp:4", "mtp:5")
 _PLAIN: Final[Mapping[str, str]] = MappingProxyType({"allreduce": "auto", "nccl": "default", "ep": "1", "spec": "none"})
 _SHOWN: Final = 4
+_MOST_DRAFTS: Final = 8
 _TP_FLAG: Final[Mapping[str, str]] = MappingProxyType({"sglang": "--tp-size", "vllm": "--tensor-parallel-size"})
 
 
@@ -148,6 +149,7 @@ def recommend(
         else (),
         floor=_floor(then, step),
         break_even=_break_even(best.outcome),
+        drafts=_draft_range(best.outcome.configuration, loader, quick),
         limit=limit,
         tried=len(tried),
         refused=len(refused),
@@ -239,6 +241,20 @@ def _floor(scenario: Scenario, step: Step) -> Floor:
         nbytes=memory * scenario.gpu.memory_bandwidth,
         memory=memory,
     )
+
+
+def _draft_range(configuration: Configuration, loader: Loader, memo: Memo) -> DraftRange | None:
+    """The best number of drafts for a configuration, and those whose difference from it has no certain sign."""
+    if "spec" not in dict(configuration):
+        return None
+    counts = range(_MOST_DRAFTS + 1)
+    cells = [with_choices(configuration, (("spec", f"mtp:{n}" if n else "none"),)) for n in counts]
+    outcomes, _ = evaluate(cells, loader, memo)
+    if len(outcomes) < len(cells):
+        return None
+    best = min(counts, key=lambda n: outcomes[n].latency)
+    alike = [n for n in counts if n == best or not gain_of(outcomes[best], outcomes[n]).certain]
+    return DraftRange(best=best, least=min(alike), most=max(alike))
 
 
 def _break_even(outcome: Outcome) -> BreakEven | None:

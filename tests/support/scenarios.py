@@ -27,7 +27,7 @@ def at_no_cost(given: Scenario) -> Scenario:
     free = {name: 0.0 for name, _ in given.profile.parameters if not name.startswith(("host.", "draft."))}
     free |= {name: 1.0 for name in free if name.startswith("share.") or name.endswith(".share")}
     free |= {name: math.inf for name in free if name.endswith("_channel")}
-    free |= {"nccl.smooth": math.inf, "nccl.tree.thread_share": 1.0}
+    free |= {"nccl.smooth": math.inf, "nccl.tree.thread_share": 1.0, "overlap.nvl": 1.0, "overlap.pcie": 1.0}
     parameters = tuple(
         (name, Parameter(value=free[name], low=free[name], high=free[name], evidence=Evidence.ASSUMED, source="free"))
         if name in free

@@ -62,6 +62,11 @@ def test_a_microsecond_less_is_worth_what_the_step_says(advice) -> None:
     assert even.zero > best.user.value
 
 
+def test_the_best_number_of_drafts_has_a_range(advice) -> None:
+    drafts = advice.drafts
+    assert 1 <= drafts.least <= drafts.best <= drafts.most <= 8
+
+
 def test_a_requirement_that_cannot_be_met_exits_with_one(capsys: pytest.CaptureFixture[str]) -> None:
     question = ["recommend", "--topo", "rtx6000x8", "--model", "qwen35_397b", "--fix", "spec=none,tp=8", "--max-itl"]
     assert run([*question, "1ms"]) == 1
