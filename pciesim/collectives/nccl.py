@@ -40,6 +40,7 @@ _DEFAULT_LEVEL: Final = "PXB"
 _CHAIN_PIECE: Final = {Protocol.LL: 16 * KIB, Protocol.LL128: 16 * KIB, Protocol.SIMPLE: 64 * KIB}
 _MOST_PIECES: Final = 32
 _WIRE: Final = {Protocol.LL: 2.0, Protocol.LL128: 128 / 120, Protocol.SIMPLE: 1.0}  # bytes sent per byte of data
+_ONE_SLICE: Final = 4 * KIB  # a chunk below this is not cut
 _LL_WINDOW: Final = 512 * 8  # bytes in flight of one LL channel: ll_channel is this over the poll
 _LL128_OVER_LL: Final = 640 * 15 / _LL_WINDOW  # threads times payload bytes of a thread's line, of one channel
 
@@ -147,6 +148,8 @@ def lower_nccl(
     edges, kinds = chosen.edges, chosen.transports
     algorithm, protocol, ring = chosen.algorithm, chosen.protocol, chosen.ring
     base = base_cost(task, kinds, protocol)
+    if algorithm is Algorithm.RING and protocol is Protocol.SIMPLE:
+        base += _second_slice(task, chosen)
     name = "nccl-shm-memcpy" if memcpy else f"nccl-{algorithm.lower()}-{protocol.lower()}"
 
     n, pieces = len(task.gpus), _pieces(task, protocol)
@@ -192,8 +195,23 @@ def _pieces(task: Task, protocol: Protocol) -> int:
 
 def base_cost(task: Task, kinds: list[str], protocol: Protocol) -> float:
     """A call costs what its most expensive transport costs: one kernel serves all edges."""
-    base = max(_costs(task, kind).base for kind in kinds)
-    return base + (_costs(task, kinds[0]).simple_extra if protocol is Protocol.SIMPLE else 0.0)
+    return max(_costs(task, kind).fixed(str(protocol)) for kind in kinds)
+
+
+def _second_slice(task: Task, chosen: NcclPlan) -> float:
+    """A ring sends a Simple chunk as two slices, each with a fence of its own; the second trails the first to the end.
+
+    Chunks too small to cut, and a tree's, are one (device/all_reduce.h: SLICESTEPS, ProtoSimple<1, 1>).
+    """
+    if nccl_size(task) / len(task.gpus) < _ONE_SLICE:
+        return 0.0
+    routes, names = task.costs.routes, task.gpus
+    drains = [
+        routes.host_load if chosen.pairs[edge] == "SHM" else
+        routes.load(task.fabric.route(names[edge[0]], names[edge[1]], nvlink=chosen.pairs[edge] == "NVL"))
+        for edge in chosen.edges
+    ]
+    return 2 * task.costs.nccl_shm.fence * max(drains)
 
 
 def _costs(task: Task, transport: str) -> NcclCosts:
@@ -239,7 +257,7 @@ def hop(
     if protocol is Protocol.SIMPLE:
         latency += costs.fence * drain
         traversals += 1
-    found = tuple((constraint, used * _WIRE[protocol]) for constraint, used in uses)
+    found = tuple((constraint, used * _WIRE[protocol] / costs.share) for constraint, used in uses)
     capacity = task.capacity
     link = min(capacity[constraint] / used for constraint, used in found)
     channel = _channel(costs, algorithm, protocol)
@@ -258,5 +276,7 @@ def _channel(costs: NcclCosts, algorithm: Algorithm, protocol: Protocol) -> Byte
     """Payload rate of one channel."""
     if protocol is Protocol.SIMPLE:
         return costs.simple_channel
-    share = costs.tree_share if algorithm is Algorithm.TREE else 1.0
-    return costs.ll_channel * share * (_LL128_OVER_LL if protocol is Protocol.LL128 else 1.0)
+    wide = protocol is Protocol.LL128
+    split = costs.tree_ll128_share if wide else costs.tree_share
+    share = split if algorithm is Algorithm.TREE else 1.0
+    return costs.ll_channel * share * (_LL128_OVER_LL if wide else 1.0)

@@ -22,7 +22,7 @@ from pciesim.units import KIB
 __all__ = ["lower_p2p"]
 
 _LL_LIMIT: Final = 16 * KIB
-_CHANNELS: Final = 2  # for a peer on one node over PCIe
+_CHANNELS: Final = {"NVL": 32, "P2P": 2, "SHM": 2}  # for a peer on one node (NCCL's log: "p2p channels per peer")
 
 
 def lower_p2p(task: Task, *, protocol: Protocol | None = None) -> Lowered:
@@ -37,16 +37,16 @@ def lower_p2p(task: Task, *, protocol: Protocol | None = None) -> Lowered:
     peers = max(sum(1 for owes, *_ in owed if owes == rank) for rank in steps.ranks)
     for source, target, nbytes, read, write in owed:
         edge = hop(task, source, target, pairs[source, target], algorithm=Algorithm.RING, protocol=chosen,
-                   channels=_CHANNELS, message=nbytes, peers=peers)  # fmt: skip
+                   channels=_CHANNELS[pairs[source, target]], message=nbytes, peers=peers)  # fmt: skip
         steps.steps.append(
             Transfer(
                 source=source, target=target, nbytes=nbytes, latency=edge.latency, uses=edge.uses,
-                after=launched[source], traversals=edge.traversals, read=read, write=write, lanes=_CHANNELS,
+                after=launched[source], traversals=edge.traversals, read=read, write=write, lanes=_CHANNELS[pairs[source, target]],
                 cap=edge.rate, landing=True, credits=SLOTS,
             )
         )  # fmt: skip
     name = f"nccl-p2p-{chosen.lower()}"
     program: Program = steps.program(name, chunks=chunks, epochs=1)
     return Lowered(program=program, algorithm="NCCL send/recv", protocol=str(chosen),
-                   transport=" + ".join(TRANSPORT_NAMES[kind] for kind in kinds), channels=_CHANNELS,
+                   transport=" + ".join(TRANSPORT_NAMES[kind] for kind in kinds), channels=_CHANNELS[kinds[0]],
                    reason="forced" if forced else "LL up to 16 KiB a message, Simple beyond")  # fmt: skip

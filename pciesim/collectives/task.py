@@ -19,23 +19,27 @@ __all__ = ["BackendCosts", "Lowered", "NcclCosts", "OneShotCosts", "Task", "smoo
 class NcclCosts:
     """NCCL on one transport. A ring hop costs the route's latency plus ``step``; a call costs ``base`` once.
 
-    ``simple_extra`` is what the Simple protocol adds to ``base``; ``fence`` is a fence's drain time as a multiple of
-    the route's load round trip.
+    ``simple_extra`` and ``ll128_extra`` are what these protocols add to ``base`` (an LL kernel is the leanest);
+    ``fence`` is a fence's drain time as a multiple of the route's load round trip; ``share`` is what is left of one
+    flow's rate while every rank sends and receives (both directions of a port, host memory).
 
     **Rate of a channel.** With LL each of 512 threads keeps one line of 8 bytes in flight per poll of the flag, so
     ``ll_channel`` = 512 x 8 B / poll; LL128 has 640 threads and 15 bytes a thread; ``simple_channel`` is what the
-    threads of one channel copy. The tree's channels reach ``tree_share`` of these (its threads are split between the
-    way up and the way down). Several channels approach the link's rate gradually: their rates combine with it by a
-    smooth minimum of power ``smooth`` (:meth:`rate`).
+    threads of one channel copy. The tree's channels reach ``tree_share`` (LL128: ``tree_ll128_share``) of these, since
+    its threads are split between the way up and the way down. Several channels approach the link's rate gradually:
+    their rates combine with it by a smooth minimum of power ``smooth`` (:meth:`rate`).
     """
 
     base: Seconds
     step: Seconds
     simple_extra: Seconds
+    ll128_extra: Seconds
     fence: float
     ll_channel: BytesPerSecond
     simple_channel: BytesPerSecond
+    share: float
     tree_share: float
+    tree_ll128_share: float
     smooth: float
     copy_step: Seconds
 
@@ -45,14 +49,21 @@ class NcclCosts:
         return cls(
             base=profile.value(f"nccl.{transport}.base"),
             step=profile.value(f"nccl.{transport}.step"),
-            simple_extra=profile.value("nccl.simple.extra"),
+            simple_extra=profile.value(f"nccl.{transport}.simple_extra"),
+            ll128_extra=profile.value(f"nccl.{transport}.ll128_extra"),
             fence=profile.value("latency.fence_per_load"),
             ll_channel=profile.value(f"nccl.{transport}.ll_channel"),
             simple_channel=profile.value(f"nccl.{transport}.simple_channel"),
+            share=profile.value(f"nccl.{transport}.share"),
             tree_share=profile.value("nccl.tree.thread_share"),
+            tree_ll128_share=profile.value("nccl.tree.ll128_share"),
             smooth=profile.value("nccl.smooth"),
             copy_step=profile.value("nccl.copy_step"),
         )
+
+    def fixed(self, protocol: str) -> Seconds:
+        """The fixed cost of a call in a protocol (``LL``, ``LL128``, ``Simple``)."""
+        return self.base + {"Simple": self.simple_extra, "LL128": self.ll128_extra}.get(protocol, 0.0)
 
     def rate(self, channels: int, channel: BytesPerSecond, link: BytesPerSecond) -> BytesPerSecond:
         """Payload rate that ``channels`` of a given rate reach together on a link of a given payload rate."""

@@ -106,7 +106,7 @@ def outcome_of(
         step=step.timeline.length,
         tokens=scenario.yields.value,
         sequences=scenario.sequences,
-        traversals=sum(memo.traversals(each.lowered.program) * step.counts[op] for op, each in step.timed.items()),
+        traversals=_traversals(step, memo),
         parts=MappingProxyType(_parts(step)),
         calls=_calls(step, memo),
         memory=memory,
@@ -114,6 +114,12 @@ def outcome_of(
         responses=_per_token(scenario, step, responses_of(scenario, step, memo)) if intervals else MappingProxyType({}),
         notes=notes,
     )
+
+
+def _traversals(step: Step, memo: Memo) -> int:
+    """Those of the collectives on the critical path: a sum that hides behind kernels costs none."""
+    critical = (step.schedule.ops[position] for position in step.timeline.critical)
+    return sum(memo.traversals(step.timed[op].lowered.program) for op in critical if isinstance(op, Collective))
 
 
 def _per_token(scenario: Scenario, step: Step, responses: Responses) -> Responses:

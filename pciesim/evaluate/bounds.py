@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pciesim.collectives.program import Local, Program
 from pciesim.collectives.task import Task
+from pciesim.fabric import LinkKind, Route
 from pciesim.schedule import CollectiveKind
 from pciesim.units import Seconds
 
@@ -52,14 +53,14 @@ def bounds(program: Program) -> Bounds:
 
 def latency_bound(task: Task) -> Seconds:
     """One store between the farthest pair that must hear of each other (every algorithm; kernels cost nothing)."""
-    fabric, routes, n = task.fabric, task.costs.routes, len(task.gpus)
+    routes, n = task.costs.routes, len(task.gpus)
     if n < 2:
         return 0.0
     pairs = {
         CollectiveKind.BROADCAST: [(0, other) for other in range(1, n)],
         CollectiveKind.SEND_RECV: [(rank, (rank + 1) % n) for rank in range(n)],
     }.get(task.kind, [(a, b) for a in range(n) for b in range(n) if a != b])
-    return max(routes.store(fabric.route(task.gpus[a], task.gpus[b])) for a, b in pairs)
+    return max(routes.store(_route(task, a, b)) for a, b in pairs)
 
 
 def endpoint_bound(task: Task) -> Seconds:  # noqa: PLR0911  (one formula a collective)
@@ -120,12 +121,20 @@ def cut_bound(task: Task, inside: frozenset[int]) -> Seconds:
     return max(out / _cut_rate(task, inside, outside), back / _cut_rate(task, outside, inside))
 
 
+def _route(task: Task, a: int, b: int) -> Route:
+    """Over NVLink only where peers may be reached at all."""
+    return task.fabric.route(task.gpus[a], task.gpus[b], nvlink=task.fabric.nccl.p2p)
+
+
 def _port(task: Task, rank: int, *, outgoing: bool) -> float:
     """Line rate of all links of a GPU in one direction."""
-    gpu = task.gpus[rank]
-    return sum(
-        link.bandwidth for link in task.fabric.links if (link.source if outgoing else link.target) == gpu
-    ) or math.inf  # fmt: skip
+    gpu, nvlink = task.gpus[rank], task.fabric.nccl.p2p
+    rates = [
+        link.bandwidth
+        for link in task.fabric.links
+        if (link.source if outgoing else link.target) == gpu and (nvlink or link.kind is not LinkKind.NVLINK)
+    ]
+    return sum(rates) or math.inf
 
 
 def _cut_rate(task: Task, sources: frozenset[int], targets: frozenset[int]) -> float:
@@ -133,11 +142,7 @@ def _cut_rate(task: Task, sources: frozenset[int], targets: frozenset[int]) -> f
 
     A sum over distinct links at each depth would be the exact cut; any set of links that all routes cross bounds it.
     """
-    routes = [
-        task.fabric.route(task.gpus[a], task.gpus[b], nvlink=True).links
-        for a in sorted(sources)
-        for b in sorted(targets)
-    ]
+    routes = [_route(task, a, b).links for a in sorted(sources) for b in sorted(targets)]
     at_source = sum({links[0]: task.fabric.links[links[0]].bandwidth for links in routes}.values())
     at_target = sum({links[-1]: task.fabric.links[links[-1]].bandwidth for links in routes}.values())
     shared = set(routes[0]).intersection(*map(set, routes[1:]))

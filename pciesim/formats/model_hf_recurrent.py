@@ -95,6 +95,8 @@ def nemotron_h(fields: Fields) -> Architecture:
     blocks = {"mamba": mamba, "attention": attention_block(fields)}
     letters = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
     pattern = fields.get("hybrid_override_pattern")
+    if pattern is not None and not isinstance(pattern, str):
+        raise InputError("field 'hybrid_override_pattern' is not a string such as 'MEM*'", where=fields.where)
     names = (
         [letters.get(letter, letter) for letter in pattern]
         if pattern
@@ -115,7 +117,8 @@ def nemotron_h(fields: Fields) -> Architecture:
         blocks["mlp"] = dense_block(fields, gated=False)
     mtp = fields.get("mtp_hybrid_override_pattern")
     mtp_layers = [letters.get(letter, letter) for letter in mtp] if isinstance(mtp, str) else []
-    mtp_layers = mtp_layers or [str(name) for name in fields.get("mtp_layers_block_type", default=[])]
+    if not mtp_layers and isinstance(listed := fields.get("mtp_layers_block_type"), list):
+        mtp_layers = [str(name) for name in listed]
     modules = fields.whole("num_nextn_predict_layers", default=0) if mtp_layers else 0
     return Architecture(
         blocks=blocks,

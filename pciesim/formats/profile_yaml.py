@@ -29,6 +29,9 @@ _NCCL: Final = {
     "step": ("seconds", "what a hop over {} costs beyond the route's own latency"),
     "ll_channel": ("rate", "payload rate one LL channel sustains over {}: 512 threads x 8 B / poll of a flag"),
     "simple_channel": ("rate", "payload rate one channel of the Simple protocol sustains over {}"),
+    "simple_extra": ("seconds", "what the Simple protocol adds to the fixed cost of a call over {}"),
+    "share": ("ratio", "share of one flow's rate that NCCL reaches over {} while all ranks send and receive"),
+    "ll128_extra": ("seconds", "what the LL128 protocol adds to the fixed cost of a call over {}"),
 }
 _TRANSPORTS: Final = {"nvl": "NVLink", "p2p": "PCIe peer-to-peer", "shm": "host memory"}
 
@@ -53,8 +56,8 @@ PARAMETERS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
             for transport, title in _TRANSPORTS.items()
             for name, (dimension, about) in _NCCL.items()
         },
-        "nccl.simple.extra": ("seconds", "what the Simple protocol adds to a call's fixed cost"),
         "nccl.tree.thread_share": ("ratio", "rate of a tree's LL channel over a ring's (its threads are split)"),
+        "nccl.tree.ll128_share": ("ratio", "rate of a tree's LL128 channel over a ring's"),
         "nccl.smooth": ("ratio", "power of the smooth minimum of the channels' rate and the link's"),
         "nccl.copy_step": ("seconds", "what a hop costs more when NCCL copies through host memory by copy engine"),
         "kernel.phase": ("seconds", "what a kernel spends between two phases: reduce, synchronise, issue"),

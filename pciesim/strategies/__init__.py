@@ -12,6 +12,7 @@ from pciesim.strategies.host_memory import ONESHOT_HOST
 from pciesim.strategies.host_overlap import HOST_OVERLAP
 from pciesim.strategies.nccl_choice import NCCL, NCCL_FORCED
 from pciesim.strategies.nccl_settings import CHANNELS, GRAPH_FILE, NO_GRAPH_FILE, P2P_LEVEL
+from pciesim.strategies.not_modelled import BAR1_OVERRIDE, CONTEXT_PARALLEL
 from pciesim.strategies.oneshot import ONESHOT_PULL, ONESHOT_PUSH, VLLM_ONE_STAGE
 from pciesim.strategies.packets import COPY_RING, MSCCLPP, PCIE_IPC, SYMMETRIC_MEMORY
 from pciesim.strategies.parallel import ALL_TO_ALL, ATTENTION_DATA, EXPERT_PARALLEL, PIPELINE, REPLICAS
@@ -22,6 +23,7 @@ from pciesim.strategies.small_gather import GATHER_CANDIDATES
 from pciesim.strategies.speculation import DRAFT_CHAIN, DRAFT_TREE
 from pciesim.strategies.strategy import Strategy, Switch
 from pciesim.strategies.sync_skip import LADDER, SYNC_SKIP
+from pciesim.strategies.tiled_gemm import TILED_GEMM
 from pciesim.strategies.two_batch import TWO_BATCH
 from pciesim.strategies.twoshot import TWOSHOT_PULL, TWOSHOT_PUSH
 from pciesim.strategies.wire import QUANTISED_WIRE
@@ -30,13 +32,13 @@ __all__ = ["STRATEGIES", "Strategy", "Switch"]
 
 # In the order in which they are applied: the machine, the split, the library, then the schedule.
 _ALL: Final = (
-    MOVE_CARD, ADD_SWITCH, LINK_WIDTH, P2P_ON, P2P_OFF, ACS_OFF, ACS_ON, RANK_ORDER,
-    REPLICAS, PIPELINE, EXPERT_PARALLEL, ATTENTION_DATA, ALL_TO_ALL,
+    MOVE_CARD, ADD_SWITCH, LINK_WIDTH, P2P_ON, P2P_OFF, BAR1_OVERRIDE, ACS_OFF, ACS_ON, RANK_ORDER,
+    REPLICAS, PIPELINE, EXPERT_PARALLEL, ATTENTION_DATA, ALL_TO_ALL, CONTEXT_PARALLEL,
     P2P_LEVEL, GRAPH_FILE, NO_GRAPH_FILE, CHANNELS,
     NCCL, *NCCL_FORCED, ONESHOT_PUSH, ONESHOT_PULL, VLLM_ONE_STAGE, ONESHOT_HOST, TWOSHOT_PUSH, TWOSHOT_PULL,
     HIERARCHICAL, MSCCLPP, PCIE_IPC, COPY_RING, SYMMETRIC_MEMORY, QUANTISED_WIRE,
     DRAFT_CHAIN, DRAFT_TREE,
-    FUSED_NORM, SEQUENCE_PARALLEL, SYNC_SKIP, LADDER, GATHER_CANDIDATES, TWO_BATCH, HOST_OVERLAP,
+    FUSED_NORM, SEQUENCE_PARALLEL, SYNC_SKIP, LADDER, GATHER_CANDIDATES, TWO_BATCH, TILED_GEMM, HOST_OVERLAP,
 )  # fmt: skip
 
 STRATEGIES: Final[Mapping[tuple[str, str], Strategy]] = MappingProxyType({

@@ -73,7 +73,7 @@ def _apply(scenario: Scenario, _argument: str) -> Scenario:
 
 
 def _obstacle(scenario: Scenario, _argument: str) -> str:
-    if scenario.engine.name != "sglang":
+    if not scenario.engine.name.startswith("sglang"):
         return f"{scenario.engine.title} has no two-batch overlap of tensor-parallel sums"
     name = scenario.model.name.lower()
     if "qwen3.5" in name or not any(family in name for family in _FAMILIES):

@@ -204,9 +204,10 @@ def _spread(ordered: Sequence[Outcome]) -> list[Outcome]:
 def _proposal(outcome: Outcome, baseline: Outcome, loader: Loader) -> Proposal:
     applied = loader.applied(outcome.configuration)
     engine = applied.scenario.engine
-    typed: list[str] = [f"{_TP_FLAG[engine.name]} {applied.scenario.parallelism.tp}"] if engine.name in _TP_FLAG else []
+    family = engine.name.partition("-")[0]  # sglang-0.5.9 is a version of sglang
+    typed: list[str] = [f"{_TP_FLAG[family]} {applied.scenario.parallelism.tp}"] if family in _TP_FLAG else []
     missing: list[str] = []
-    for strategy, here, elsewhere in switches(applied.used, engine.name, engine.version):
+    for strategy, here, elsewhere in switches(applied.used, family, engine.version):
         if here:
             typed += [each.text for each in here]
         elif elsewhere:

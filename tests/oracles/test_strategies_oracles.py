@@ -85,3 +85,18 @@ def test_sequence_parallel_has_two_calls_for_one() -> None:
     assert kinds.count(CollectiveKind.REDUCE_SCATTER) == kinds.count(CollectiveKind.ALL_GATHER)
     assert kinds.count(CollectiveKind.REDUCE_SCATTER) + kinds.count(CollectiveKind.ALL_REDUCE) == 121
     assert kinds.count(CollectiveKind.ALL_REDUCE) <= 1
+
+
+def test_tiles_multiply_calls_and_keep_their_bytes() -> None:
+    """60 mixers end in a GEMM and a sum: four tiles make 240 of these 60, a quarter of the bytes each."""
+    base = scenario()
+    ops = schedule_of(apply_choices(base, [("overlap", "tiles:4")], hypothetical=True).scenario).ops
+    sums = [op for op in ops if op.category is Category.ALL_REDUCE]
+    assert len(sums) == 121 - 60 + 4 * 60
+    assert sum(op.nbytes for op in sums) == 121 * 8192
+    assert {op.nbytes for op in sums if op.stream} == {2048}
+
+
+def test_a_hidden_sum_pays_no_traversal() -> None:
+    """Ladder residual: only sums that outlast the block beside them stay on the critical path."""
+    assert timed(("sync", "ladder"), ("allreduce", "oneshot-push")).traversals < 121

@@ -13,11 +13,12 @@ ROUND = {
     "latency.nvlink_store": 0.6 * US, "latency.nvlink_load": 0.8 * US,
     "latency.host_store": 0.4 * US, "latency.host_load": 1.2 * US, "latency.fence_per_load": 1.0,
     "share.copy": 0.9, "share.store": 0.7, "share.load": 0.6, "share.nvlink": 0.8,
-    "nccl.simple.extra": 2 * US, "nccl.tree.thread_share": 1.0, "nccl.smooth": math.inf, "nccl.copy_step": 20 * US,
+    "nccl.tree.thread_share": 1.0, "nccl.tree.ll128_share": 1.0, "nccl.smooth": math.inf, "nccl.copy_step": 20 * US,
     "kernel.phase": 0.5 * US, "copy.step": 24 * US, "oneshot.host.base": 6 * US,
     "oneshot.push.base": 3 * US, "oneshot.push.share": 1.0,
     "oneshot.pull.base": 5 * US, "oneshot.pull.share": 1.0,
-    "host.sglang": 0.003, "host.vllm": 0.001, "overlap.nvl": 0.5, "overlap.pcie": 0.8, "draft.sglang": 0.001, "draft.vllm": 0.004,
+    "host.sglang": 0.003, "host.vllm": 0.001, "overlap.nvl": 0.5, "overlap.pcie": 0.8,
+    "draft.sglang": 0.001, "draft.vllm": 0.004,
 }  # fmt: skip
 
 
@@ -30,6 +31,9 @@ def round_profile(**changed: float) -> Profile:
             f"nccl.{transport}.step": 0.2 * US,
             f"nccl.{transport}.ll_channel": math.inf,  # the link is what binds
             f"nccl.{transport}.simple_channel": math.inf,
+            f"nccl.{transport}.simple_extra": 2 * US,
+            f"nccl.{transport}.ll128_extra": 0.0,
+            f"nccl.{transport}.share": 1.0,
         }
     values |= {name.replace("__", "."): value for name, value in changed.items()}
     return Profile(

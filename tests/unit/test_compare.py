@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pciesim.cli import run
 from pciesim.compare.comparison import gain_of
 from pciesim.compare.configuration import grid, label, with_choices
 from pciesim.compare.ranking import front, ranked
@@ -142,6 +143,20 @@ def test_axes_and_values_are_checked_before_anything_is_loaded() -> None:
     assert parse_gpus("0-2.5") == (0, 1, 2, 5)
     with pytest.raises(InputError):
         parse_gpus("a")
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    question = ["compare", "--topo", "rtx6000x8", "--model", "qwen35_397b"]
+    assert run([*question, "--vary", "tp=8,4", "--batch", "1,16", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["comparisons"]) == 2
+    assert run([*question, "--vary", "tp=8,4", "--plot", str(tmp_path / "a.svg")]) == 0
+    assert "TP" not in capsys.readouterr().err
+    assert run([*question, "--vary", "tpp=8"]) == 2
+    assert run([*question, "--vary", "tp=8", "--baseline", "tp"]) == 2
+    assert run([*question, "--vary", "tp=8", "--batch", "none"]) == 2
+    assert run([*question, "--vary", "tp=1"]) == 1, "the model does not fit on one GPU"
+    assert run(["compare", "--axes"]) == 0
+    assert "hierarchical" in capsys.readouterr().out
 
 
 def test_front_and_ranking(comparison) -> None:

@@ -45,6 +45,7 @@ def test_an_older_engine_lacks_newer_switches() -> None:
     old = recommend(topo="rtx6000x8", model="qwen35_397b", fixed={"engine": "sglang-0.5.9", "spec": "none"})
     assert not any("SGLANG_ENABLE_PCIE_IPC_ALLREDUCE" in switch for each in old.ready for switch in each.switches)
     assert any("0.5.23" in need for each in old.later for need in each.missing)
+    assert any("--enable-mscclpp" in switch for each in old.ready for switch in each.switches), "0.5.9 has MSCCL++"
 
 
 def test_the_floor_is_below_everything(advice) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from pciesim.collectives.select import ALGORITHMS
 from pciesim.errors import Infeasible, InputError, UnknownName
+from pciesim.formats.engine_yaml import engine_names, load_engine
 from pciesim.reports.strategies_text import strategies_markdown, strategies_text
 from pciesim.strategies import STRATEGIES
 from pciesim.strategies.choice import AXES, apply_choices, chosen, switches
@@ -26,11 +27,14 @@ def test_says_everything_a_person_must_know(strategy) -> None:
 
 @every_strategy
 def test_is_pure_and_gives_a_scenario_of_the_same_model(strategy) -> None:
+    if strategy.axis in ("bar1", "dcp"):
+        pytest.skip("not modelled")
     base = scenario(batch=8)
     before = dataclasses.asdict(base.workload), base.allreduce, base.fabric
     argument = {"p2p-level": "PIX", "channels": "4", "width": "x8", "card": "4@root_complex0", "add": "0.1",
                 "ranks": "2" if strategy.axis == "attention-dp" else "1.0.2.3.4.5.6.7", "replicas": "1", "stages": "2",
-                "experts": "2", "quantised": "fp8", "drop": "50%", "mtp": "2", "tree": "3x2/6"}  # fmt: skip
+                "experts": "2", "quantised": "fp8", "drop": "50%", "mtp": "2", "tree": "3x2/6",
+                "tiles": "4"}  # fmt: skip
     changed = strategy.apply(base, argument.get(strategy.name, ""))
     assert changed.model == base.model
     assert (dataclasses.asdict(base.workload), base.allreduce, base.fabric) == before
@@ -64,6 +68,7 @@ def test_neutral_values_change_nothing() -> None:
         ("sequence", "parallel", "1 rows do not divide over 8 ranks"),
         ("attention-dp", "4", "a batch of 1 leaves"),
         ("acs", "off", "has no switch"),
+        ("overlap", "tiles:4", "no tiled sums"),
     ],
 )
 def test_refuses_with_the_reason_and_yields_to_hypothetical(axis: str, value: str, told: str) -> None:
@@ -73,9 +78,16 @@ def test_refuses_with_the_reason_and_yields_to_hypothetical(axis: str, value: st
         return
     with pytest.raises(Infeasible, match=f"{axis}={value}.*"):
         apply_choices(base, [(axis, value)])
-    if axis != "overlap":  # one sequence cannot be halved, hypothetical or not
+    if value != "two-batch":  # one sequence cannot be halved, hypothetical or not
         notes = apply_choices(base, [(axis, value)], hypothetical=True).notes
         assert any(told in note for note in notes)
+
+
+@pytest.mark.parametrize(("axis", "value"), [("bar1", "force-p2p"), ("dcp", "2")])
+def test_what_is_not_modelled_says_so_even_hypothetically(axis: str, value: str) -> None:
+    for hypothetical in (False, True):
+        with pytest.raises(Infeasible, match="not modelled"):
+            apply_choices(scenario(), [(axis, value)], hypothetical=hypothetical)
 
 
 def test_peers_must_reach_each_other() -> None:
@@ -106,6 +118,7 @@ def test_peers_must_reach_each_other() -> None:
         ("spec", "mtp:2@9", InputError),
         ("spec", "tree:3", InputError),
         ("wire", "int3", UnknownName),
+        ("overlap", "tiles:1", Infeasible),
     ],
 )
 def test_bad_values_are_told(axis: str, value: str, error: type[Exception]) -> None:
@@ -146,3 +159,19 @@ def test_the_tables_name_every_strategy() -> None:
     for axis, name in STRATEGIES:
         assert name in text
         assert f"`{axis}={name}" in table
+
+
+@pytest.mark.parametrize("name", engine_names())
+def test_switches_of_all_reduces_exist_in_the_engine_version(name: str) -> None:
+    """What advice tells to type is what the catalogue of that engine and version has read in its source."""
+    engine = load_engine(name)
+    known = {switch for backend in engine.backends if backend.switch for switch in backend.switch.names}
+    family = engine.name.partition("-")[0]
+    for (axis, _), strategy in STRATEGIES.items():
+        if axis != "allreduce":
+            continue
+        for switch in strategy.turn_on(""):
+            if switch.engine != family or not switch.serves(family, engine.version):
+                continue
+            typed = {*(flag for flag in switch.flags if flag.startswith("--")), *(key for key, _ in switch.environment)}
+            assert typed <= known, f"{strategy.name}: {typed - known} not in {engine.title} {engine.version}"
