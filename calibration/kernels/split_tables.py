@@ -3,7 +3,7 @@
 Run from the checkout:
 
     python calibration/kernels/split_tables.py rtx_pro_6000 FOLDER   # FOLDER: gemm_sglang.csv.gz, moe.csv.gz, ...
-    python calibration/kernels/split_tables.py h200                  # from calibration/runs/h200x2_2026-11-30
+    python calibration/kernels/split_tables.py h200                  # from calibration/runs/h200x2_2026-11-30b
 
 Every output is a gzip-compressed CSV with the key columns first and then one column per point of the axis along which
 prediction interpolates, ``us@m=16`` being the latency in microseconds at m = 16; an empty cell was not measured. The
@@ -17,6 +17,7 @@ import gzip
 import hashlib
 import io
 import json
+import math
 import statistics
 import sys
 from collections import defaultdict
@@ -24,7 +25,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-H200_RUN = HERE.parent / "runs" / "h200x2_2026-11-30"
+H200_RUN = HERE.parent / "runs" / "h200x2_2026-11-30b"
+H200_EARLIER = HERE.parent / "runs" / "h200x2_2026-11-30"
 MICROSECONDS = 1e6
 
 Row = Mapping[str, str]
@@ -48,6 +50,15 @@ EXPERT_BACKENDS = {
     "vllm_compressedtensorswna16marlinmoe_marlin_marlinexperts": "vllm__marlin",
     "vllm_gptossmxfp4moe_marlin_marlinexperts": "vllm__marlin",
 }
+
+EXPERT_COLUMNS = ("hidden", "intermediate", "top_k", "experts", "tp", "ep", "distribution")
+
+# PyTorch operators of the measuring tool by the kind that an engine file names.
+SMALL_KERNELS = {
+    "rms_norm": "rmsnorm", "add": "add", "copy": "copy", "silu_mul": "silu_mul", "softmax": "softmax",
+    "topk": "torch_topk", "argsort": "argsort", "searchsorted": "searchsorted", "gather": "gather",
+    "index_add": "index_add",
+}  # fmt: skip
 
 DELTA_RULE_KERNELS = {
     "causal_conv1d_update": "conv_decode",
@@ -99,35 +110,88 @@ def split_rtx_pro_6000(source: Path, target: Path) -> None:
     _write(target, tables, header, {name: _sha256(source / name) for name in inputs})
 
 
-def split_h200(source: Path, target: Path) -> None:
-    """The project's own single-GPU kernels on one H200 (kernels.json of the run)."""
-    measured = json.loads((source / "kernels.json").read_text(encoding="utf-8"))
+def split_h200(source: Path, target: Path, earlier: Path = H200_EARLIER) -> None:
+    """The project's own single-GPU kernels on one H200 (``kernels.jsonl`` of a run of ``pciesim measure``).
+
+    ``earlier`` is another day's run: it says how well the rows repeat.
+    """
+    measured = [json.loads(line) for line in (source / "kernels.jsonl").read_text(encoding="utf-8").splitlines()]
     gemms: dict[tuple[str, ...], dict[int, float]] = defaultdict(dict)
     heads: dict[str, dict[tuple[str, ...], dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     small: dict[tuple[str, ...], dict[int, float]] = defaultdict(dict)
     for row in measured:
-        latency = round(row["s"] * MICROSECONDS, 3)
+        latency, kind = _microseconds(row), SMALL_KERNELS.get(row["op"], "")
         if row["op"] == "gemm_bf16":
             gemms[str(row["N"]), str(row["K"])][row["M"]] = latency
         elif row["op"] == "sdpa_decode_bf16":
             key = (str(row["hq"]), str(row["hkv"]), str(row["batch"]))
             heads[f"attention/sdpa__bf16__{row['d']}__0"][key][row["ctx"]] = latency
-        elif row["op"] in ("rms_norm", "add", "silu_mul"):
-            small[row["op"].replace("rms_norm", "rmsnorm"), str(row["N"])][row["M"]] = latency
+        elif kind:
+            width = row.get("N") or row["experts" if kind in ("softmax", "torch_topk") else "hidden"]
+            small[kind, str(width)][row["M"]] = latency
     tables: dict[str, tuple[tuple[str, ...], str, Cells]] = {"gemm/bf16": (("n", "k"), "m", gemms)}
     tables |= {name: (("heads", "kv_heads", "batch"), "context", cells) for name, cells in heads.items()}
     tables["small/pytorch"] = (("kind", "width"), "rows", small)
+    tables["moe/torch__torch_grouped__bf16"] = (EXPERT_COLUMNS, "tokens", _grouped(measured, small))
+    changes = _changes(measured, json.loads((earlier / "kernels.json").read_text(encoding="utf-8")))
     header = (
         "gpu: h200\n"
-        "hardware: NVIDIA H200 (SM90), one of the two of calibration/runs/h200x2_2026-11-30\n"
-        "source: measured by this project\n"
+        "hardware: NVIDIA H200 (SM90), one of the two of calibration/runs/h200x2_2026-11-30b\n"
+        "source: measured by this project (pciesim measure)\n"
         "licence: Apache-2.0\n"
         "date: 2026-11-30\n"
-        "versions: PyTorch 2.11, driver 580.159; kernels replayed in a CUDA graph, GEMM weights rotated past the L2\n"
+        "versions: PyTorch 2.11, driver 580.159; kernels replayed in a CUDA graph, weights and caches rotated past the L2\n"
         "split: >\n"
-        "  split_tables.py h200, from kernels.json of the run: gemm_bf16, sdpa_decode_bf16, rms_norm, add, silu_mul.\n"
+        "  split_tables.py h200, from kernels.jsonl of the run. Small kernels by (kind, width): searchsorted, gather and\n"
+        "  index_add hold the index arithmetic of their call. Routed experts: grouped_up + silu_mul + grouped_down, the\n"
+        "  silu_mul row with the nearest number of elements; tokens choose experts at random with equal chance (uniform).\n"
+        "repeatability: >\n"
+        "  Against kernels.json of h200x2_2026-11-30, relative difference (median, 90th percentile) of equal shapes:\n"
+        f"  {changes}.\n"
+        "  Its attention did not rotate all caches past the L2, its silu_mul read halves of one tensor.\n"
     )
-    _write(target, tables, header, {"kernels.json": _sha256(source / "kernels.json")})
+    inputs = {"kernels.jsonl": _sha256(source / "kernels.jsonl"), "kernels.json": _sha256(earlier / "kernels.json")}
+    _write(target, tables, header, inputs)
+
+
+def _microseconds(row: Mapping[str, float]) -> float:
+    return round(row["s"] * MICROSECONDS, 3)
+
+
+def _grouped(measured: Sequence[Mapping[str, int]], small: Cells) -> Cells:
+    """Both grouped GEMMs and the activation between them, by tokens."""
+    rows = {(row["op"], row["inner"], row["M"]): row for row in measured if row["op"].startswith("grouped_")}
+    widest = max(row["inner"] for row in rows.values())
+    activations = {int(key[1]) * m: us for key, curve in small.items() if key[0] == "silu_mul" for m, us in curve.items()}
+    found: dict[tuple[str, ...], dict[int, float]] = defaultdict(dict)
+    for (op, inner, tokens), up in rows.items():
+        if op != "grouped_up":
+            continue
+        elements = tokens * up["chosen"] * inner
+        nearest = min(activations, key=lambda each: abs(math.log(each / elements)))
+        key = tuple(map(str, (up["hidden"], widest, up["chosen"], up["experts"], widest // inner, 1, "uniform")))
+        down = rows["grouped_down", inner, tokens]
+        found[key][tokens] = round(_microseconds(up) + activations[nearest] + _microseconds(down), 3)
+    return found
+
+
+def _changes(later: Iterable[Mapping[str, float]], earlier: Iterable[Mapping[str, float]]) -> str:
+    """How much equal shapes differ between two runs."""
+
+    def shape(row: Mapping[str, float]) -> tuple[object, ...]:
+        return tuple(row.get(name) for name in ("op", "M", "N", "K", "batch", "ctx", "hq", "hkv", "d"))
+
+    before = {shape(row): row["s"] for row in earlier if "s" in row}
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in later:
+        if (seconds := before.get(shape(row))) is not None:
+            found[str(row["op"])].append(abs(row["s"] / seconds - 1))
+    parts = []
+    for op, values in sorted(found.items()):
+        if len(values) > 1:
+            values.sort()
+            parts.append(f"{op} {statistics.median(values):.1%}, {values[int(0.9 * (len(values) - 1))]:.1%}")
+    return "; ".join(parts)
 
 
 def gemm(rows: Iterable[Row]) -> dict[str, tuple[tuple[str, ...], str, Cells]]:
@@ -141,7 +205,6 @@ def gemm(rows: Iterable[Row]) -> dict[str, tuple[tuple[str, ...], str, Cells]]:
 
 def experts(rows: Iterable[Row]) -> dict[str, tuple[tuple[str, ...], str, Cells]]:
     """One file per engine, backend and precision: shape, split and routing skew against tokens."""
-    columns = ("hidden", "intermediate", "top_k", "experts", "tp", "ep", "distribution")
     published = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size", "distribution")
     tables: dict[str, dict[tuple[str, ...], dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
@@ -150,7 +213,7 @@ def experts(rows: Iterable[Row]) -> dict[str, tuple[tuple[str, ...], str, Cells]
         if key[:4] == ("7168", "2048", "8", "256") and key[5] == "1" and not backend.startswith("trtllm"):
             continue  # faster than the memory can deliver the weights; see the manifest
         tables[f"moe/{backend}__{PRECISIONS[row['moe_dtype']]}"][key][int(row["num_tokens"])] = float(row["latency_us"])
-    return {name: (columns, "tokens", cells) for name, cells in tables.items()}
+    return {name: (EXPERT_COLUMNS, "tokens", cells) for name, cells in tables.items()}
 
 
 def attention(rows: Iterable[Row]) -> dict[str, tuple[tuple[str, ...], str, Cells]]:
