@@ -13,7 +13,7 @@ from pciesim.prediction import BusiestLink, CollectiveLine, KernelLine, OpLine, 
 from pciesim.profile import Interval
 from pciesim.scenario import Scenario
 from pciesim.schedule import Category, Collective, CollectiveKind, Compute, Host, Kernel
-from pciesim.step import Step, algorithm_for, evaluate_step, host_time, slowest, timer_of
+from pciesim.step import Step, algorithm_for, evaluate_step, host_parameter, host_time, slowest, timer_of
 from pciesim.uncertainty import Effect, Shift, combine, propagate, rank, shifts_of
 from pciesim.units import Seconds, format_seconds
 from pciesim.workload import Phase
@@ -34,27 +34,20 @@ def predict(
     step = evaluate_step(scenario, timer)
     reference, shifts = shifts_of(timer)
     effects = _collective_effects(step, scenario, reference, shifts)
-    host = host_time(scenario)
-    passes = sum(isinstance(op, Compute) and isinstance(op.kernel, Host) for op in step.schedule.ops)
-    host_effect = Effect(
-        name=scenario.engine.host_parameter or "host",
-        below=passes * (host.value - host.low),
-        above=passes * (host.high - host.value),
-        evidence=host.evidence,
-    )
+    host_effects = _host_effects(scenario, step)
     kernel_effects = _kernel_effects(step)
-    totals = [*_step_effects(step, effects), host_effect, *kernel_effects.values(), _gap_effect(step)]
+    totals = [*_step_effects(step, effects), *host_effects, *kernel_effects.values(), _gap_effect(step)]
     latency = combine(step.timeline.length, totals)
     workload = scenario.workload
-    # A decode step gives every user one token; a prompt's time is that of all its tokens.
-    tokens = workload.new_tokens if workload.phase is Phase.PREFILL else 1
+    # A decode step gives every user one token, or what its drafts yield; a prompt's time is that of all its tokens.
+    tokens = workload.new_tokens if workload.phase is Phase.PREFILL else scenario.yields.value
     per_user = Interval(value=1 / latency.value, low=1 / latency.high, high=1 / latency.low).scaled(tokens)
     return Prediction(
         request=request,
         step_latency=latency,
         tokens_per_second_user=per_user,
         tokens_per_second_total=per_user.scaled(workload.batch * scenario.parallelism.dp),
-        breakdown=_breakdown(step, effects, kernel_effects, host_effect),
+        breakdown=_breakdown(step, effects, kernel_effects, host_effects),
         collectives=_collective_lines(scenario, step, effects),
         ops=op_lines(step) if layers else (),
         kernels=_kernel_lines(step),
@@ -111,6 +104,23 @@ def _step_effects(step: Step, effects: dict[Collective, list[Effect]]) -> list[E
     return total
 
 
+def _host_effects(scenario: Scenario, step: Step) -> list[Effect]:
+    """The effect of each host time: between steps, and around passes of a draft head."""
+    hosts = [op.kernel for op in step.schedule.ops if isinstance(op, Compute) and isinstance(op.kernel, Host)]
+    found: list[Effect] = []
+    for place, count in Counter(host.place for host in hosts).items():
+        time = host_time(scenario, place)
+        found.append(
+            Effect(
+                name=host_parameter(scenario, place) or "host",
+                below=count * (time.value - time.low),
+                above=count * (time.high - time.value),
+                evidence=time.evidence,
+            )
+        )
+    return found
+
+
 def _kernel_effects(step: Step) -> dict[Category, Effect]:
     """Kernels of one category err together."""
     below: Counter[Category] = Counter()
@@ -158,10 +168,10 @@ def _breakdown(
     step: Step,
     effects: dict[Collective, list[Effect]],
     kernels: dict[Category, Effect],
-    host: Effect,
+    hosts: list[Effect],
 ) -> tuple[tuple[str, Interval], ...]:
     own: dict[Category, list[Effect]] = {category: [effect] for category, effect in kernels.items()}
-    own[Category.HOST] = [host]
+    own[Category.HOST] = hosts
     for category in {op.category for op in step.timed}:
         own[category] = _step_effects(step, {op: each for op, each in effects.items() if op.category is category})
     parts: dict[Category, Seconds] = defaultdict(float, step.timeline.by_category(step.schedule))

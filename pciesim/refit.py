@@ -27,6 +27,8 @@ from pciesim.formats.points_csv import points_text, read_iterations, read_points
 from pciesim.formats.profile_yaml import profile_text
 from pciesim.formats.recipe_yaml import read_recipe
 from pciesim.formats.runs_context import ImportContext
+from pciesim.formats.runs_hash import file_hash
+from pciesim.formats.runs_measure import read_measure_folder
 from pciesim.formats.runs_table import import_runs
 from pciesim.formats.shipped import find_input
 from pciesim.formats.topology import load_fabric
@@ -89,14 +91,20 @@ def refit(recipe_path: Path, runs: Path) -> Refit:
     recipe = read_recipe(recipe_path)
     points = [point for name in recipe.runs for point in read_points(runs / name)]
     where = str(recipe_path)
-    fit = fit_profile(recipe.start_profile(where), recipe.free(where), points, point_timers(), source=recipe.fit_source)
+    start, hashes = recipe.start_profile(where), [(name, file_hash(runs / name)) for name in recipe.runs]
+    if recipe.readings is not None:
+        measured = read_measure_folder(runs / recipe.readings.run, recipe.readings.topology)
+        fabric = load_fabric(find_input("topologies", recipe.readings.topology))
+        start = with_parameters(start, direct_parameters(measured.readings, fabric, start))
+        hashes += [(each.source, file_hash(runs / each.source)) for each in measured.readings]
+    fit = fit_profile(start, recipe.free(where), points, point_timers(), source=recipe.fit_source)
     steps = [step for name in recipe.steps for step in read_steps(runs / name)]
     profile = _with_host_times(fit.profile, steps)
     profile = _with_draft_costs(profile, [each for name in recipe.iterations for each in read_iterations(runs / name)])
     header = (
         f"Made by `pciesim calibrate refit {recipe_path.name}`; do not edit, change the recipe or the runs instead."
     )
-    return Refit(fit, profile, profile_text(profile, header))
+    return Refit(fit, profile, profile_text(profile, header, set(hashes)))
 
 
 def _with_host_times(profile: Profile, steps: Sequence[StepPoint]) -> Profile:

@@ -148,7 +148,6 @@ def split_h200(source: Path, target: Path, earlier: Path = H200_EARLIER) -> None
         "repeatability: >\n"
         "  Against kernels.json of h200x2_2026-11-30, relative difference (median, 90th percentile) of equal shapes:\n"
         f"  {changes}.\n"
-        "  Its attention did not rotate all caches past the L2, its silu_mul read halves of one tensor.\n"
     )
     inputs = {"kernels.jsonl": _sha256(source / "kernels.jsonl"), "kernels.json": _sha256(earlier / "kernels.json")}
     _write(target, tables, header, inputs)

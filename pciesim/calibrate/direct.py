@@ -171,5 +171,5 @@ def _source(what: str, used: Sequence[Reading]) -> str:
 
 
 def with_parameters(profile: Profile, found: Mapping[str, Parameter]) -> Profile:
-    """A profile with some parameters replaced."""
-    return replace(profile, parameters=tuple((name, found.get(name, each)) for name, each in profile.parameters))
+    """A profile with some parameters replaced or added."""
+    return replace(profile, parameters=tuple({**dict(profile.parameters), **found}.items()))

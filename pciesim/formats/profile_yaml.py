@@ -30,6 +30,7 @@ _NCCL: Final = {
     "ll_channel": ("rate", "payload rate one LL channel sustains over {}: 512 threads x 8 B / poll of a flag"),
     "simple_channel": ("rate", "payload rate one channel of the Simple protocol sustains over {}"),
     "simple_extra": ("seconds", "what the Simple protocol adds to the fixed cost of a call over {}"),
+    "in_step": ("seconds", "what a call over {} costs more among a step's other kernels than after itself"),
     "share": ("ratio", "share of one flow's rate that NCCL reaches over {} while all ranks send and receive"),
     "ll128_extra": ("seconds", "what the LL128 protocol adds to the fixed cost of a call over {}"),
 }

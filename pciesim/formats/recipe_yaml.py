@@ -13,7 +13,7 @@ from pciesim.formats.documents import Document, read_document
 from pciesim.formats.profile_yaml import PARAMETERS, ParameterDocument, parse_parameter, to_parameter
 from pciesim.profile import Evidence, Parameter, Profile
 
-__all__ = ["FreeDocument", "RecipeDocument", "read_recipe"]
+__all__ = ["FreeDocument", "ReadingsDocument", "RecipeDocument", "read_recipe"]
 
 
 class FreeDocument(Document):
@@ -29,8 +29,15 @@ class FreeDocument(Document):
         return Free(start=start, least=least, most=most)
 
 
+class ReadingsDocument(Document):
+    """A run of ``pciesim measure`` whose load chains, flags and copies are parameters as they stand."""
+
+    run: str
+    topology: str
+
+
 class RecipeDocument(Document):
-    """A recipe file (schema ``pciesim/recipe/1``)."""
+    """A recipe file (schema ``pciesim/recipe/1``). What ``readings`` tell goes before what is ``given``."""
 
     schema_: Literal["pciesim/recipe/1"] = Field(alias="schema")
     name: str
@@ -41,6 +48,7 @@ class RecipeDocument(Document):
     runs: tuple[str, ...]
     fit_source: str
     steps: tuple[str, ...] = ()
+    readings: ReadingsDocument | None = None
     iterations: tuple[str, ...] = ()
 
     def start_profile(self, where: str) -> Profile:

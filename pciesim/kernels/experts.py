@@ -35,6 +35,9 @@ _STANDS_IN: Final = {
     "int4_awq": ("int4", "mxfp4", "nvfp4"),
 }  # fmt: skip
 _L2_SHARE: Final = 1.25
+BALANCED: Final = "balanced"
+UNIFORM: Final = "uniform"
+_ALL_BUT: Final = 0.5  # of an expert: fewer missed ones count as none
 _CUTLASS: Final = frozenset({"cutlass", "flashinfer_cutlass"})
 
 
@@ -87,11 +90,14 @@ def _candidates(donor: Donor, precision: str, backends: Backends, *, gated: bool
 
 def _same_shape(kernel: RoutedExperts, candidate: _Candidate, donor: Donor, backends: Backends) -> KernelTime | None:
     table = donor.tables.table(candidate.table)
+    if table is None:
+        return None
     shape = (kernel.hidden, kernel.intermediate, kernel.top_k, kernel.experts, kernel.tp, kernel.ep)
-    curve = table.curve(*shape, rows_of(backends.routing)) if table is not None else None
+    rows = rows_of(backends.routing, table)
+    curve = table.curve(*shape, rows)
     if curve is None:
         return None
-    found = _along_tokens(curve, kernel, donor, backends.routing)
+    found = _along_tokens(curve, kernel, donor, backends.routing, rows)
     needs = work(kernel, backends.routing)
     # Experts that fit L2 were read from there by the benchmark; a step reads them from device memory.
     arrival = needs.weights / achieved_bandwidth(donor.gpu, donor.constants)
@@ -114,7 +120,7 @@ def _same_shape(kernel: RoutedExperts, candidate: _Candidate, donor: Donor, back
         detail += f" standing in for {backends.engine} {backends.experts}"
     floor = min(datasheet_floor(needs, donor.gpu), value)  # the number of experts hit is an expectation
     time = KernelTime.around(value, spread, source=source, detail=detail, floor=floor)
-    return _routed_otherwise(time, curve, kernel, donor, backends.routing)
+    return _routed_otherwise(time, curve, kernel, donor, backends.routing, rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,32 +133,45 @@ class _Found:
     rows: str
 
 
-def rows_of(routing: str) -> str:
-    """The label of the rows that answer a routing: an expected number of experts hit is read from balanced rows."""
-    return routing if spread_of(routing) is None else "balanced"
+def rows_of(routing: str, table: CurveTable) -> str:
+    """The label of the rows that answer a routing: an expected number of experts hit is read from balanced rows.
+
+    A table without them has rows of random tokens with equal chances, ``uniform``, which say it as well.
+    """
+    if spread_of(routing) is None:
+        return routing
+    labels = {key[-1] for key in table.lines}
+    return BALANCED if BALANCED in labels or UNIFORM not in labels else UNIFORM
 
 
-def _along_tokens(curve: Curve, kernel: RoutedExperts, donor: Donor, routing: str) -> _Found:
-    """Rows of the same routing by their tokens; else balanced rows that hit as many experts.
+def _along_tokens(curve: Curve, kernel: RoutedExperts, donor: Donor, routing: str, rows: str) -> _Found:
+    """Rows of the same routing by their tokens; else rows that hit as many experts.
 
-    The time of a few rows an expert is that of reading the experts hit, and only balanced rows say how many these are:
-    tokens x top_k. Once those have hit all, fewer experts save what they saved there.
+    The time of a few rows an expert is that of reading the experts hit, and only balanced and uniform rows say how many
+    these are: tokens x top_k, or the expectation. Once those have hit all, fewer experts save what they saved there.
     """
     if spread_of(routing) is None:
         seconds, inside = _at(curve, float(kernel.tokens), kernel, donor, routing)
         return _Found(seconds=seconds, inside=inside, measured=curve.measured(kernel.tokens), rows=routing)
     hit = _experts_hit(kernel, routing)
-    alike = hit / kernel.top_k
+    alike = max(_tokens_that_hit(hit, kernel, rows), 1.0)
     # The first row that hits every expert: the step up to it is part of what fewer experts save.
-    every = next((point for point in curve.points if point * kernel.top_k >= kernel.experts), curve.points[-1])
-    rows = f"balanced rows at {hit:.0f} experts hit"
+    every = next((p for p in curve.points if _tokens_that_hit(kernel.experts, kernel, rows) <= p), curve.points[-1])
+    detail = f"{rows} rows at {hit:.0f} experts hit"
     if kernel.tokens <= every:
-        point = max(alike, 1.0)
-        seconds, inside = _at(curve, point, kernel, donor, "balanced")
-        return _Found(seconds=seconds, inside=inside, measured=curve.measured(round(point, 6)), rows=rows)
-    seconds, inside = _at(curve, float(kernel.tokens), kernel, donor, "balanced")
-    fewer = _at(curve, every, kernel, donor, "balanced")[0] - _at(curve, max(alike, 1.0), kernel, donor, "balanced")[0]
-    return _Found(seconds=seconds - fewer, inside=inside, measured=False, rows=rows)
+        seconds, inside = _at(curve, alike, kernel, donor, rows)
+        return _Found(seconds=seconds, inside=inside, measured=curve.measured(round(alike, 6)), rows=detail)
+    seconds, inside = _at(curve, float(kernel.tokens), kernel, donor, rows)
+    fewer = _at(curve, every, kernel, donor, rows)[0] - _at(curve, min(alike, every), kernel, donor, rows)[0]
+    return _Found(seconds=seconds - fewer, inside=inside, measured=False, rows=detail)
+
+
+def _tokens_that_hit(hit: float, kernel: RoutedExperts, rows: str) -> float:
+    """Tokens of balanced or uniform rows that hit so many experts (all but half of one: uniform tokens never hit all)."""
+    if rows != UNIFORM:
+        return hit / kernel.top_k
+    missed = max(kernel.experts - hit, _ALL_BUT)
+    return math.log(missed / kernel.experts) / math.log1p(-kernel.top_k / kernel.experts)
 
 
 def _experts_hit(kernel: RoutedExperts, routing: str) -> float:
@@ -176,12 +195,14 @@ def _at(curve: Curve, tokens: float, kernel: RoutedExperts, donor: Donor, rows: 
     return curve.at(edge) * wanted / at_edge, False
 
 
-def _routed_otherwise(time: KernelTime, curve: Curve, kernel: RoutedExperts, donor: Donor, routing: str) -> KernelTime:
+def _routed_otherwise(
+    time: KernelTime, curve: Curve, kernel: RoutedExperts, donor: Donor, routing: str, rows: str
+) -> KernelTime:
     """The range widened by what the least and the most skewed usual routing would change."""
     if spread_of(routing) is None:
         return time
-    usual = _along_tokens(curve, kernel, donor, routing).seconds
-    ends = [_along_tokens(curve, kernel, donor, f"lognormal_{spread}").seconds / usual for spread in SPREAD[::2]]
+    usual = _along_tokens(curve, kernel, donor, routing, rows).seconds
+    ends = [_along_tokens(curve, kernel, donor, f"lognormal_{spread}", rows).seconds / usual for spread in SPREAD[::2]]
     low, high = min(*ends, 1.0), max(*ends, 1.0)
     below, above = 1 - time.low / time.value, time.high / time.value - 1
     return replace(
@@ -203,7 +224,7 @@ def _nearest_shape(
     if table is None:
         return None
     best: tuple[float, RoutedExperts, Curve] | None = None
-    label = rows_of(backends.routing)
+    label = rows_of(backends.routing, table)
     for shape in _shapes(table, kernel, label, gated="nongated" not in candidate.backend):
         distance = _distance(kernel, shape)
         if best is not None and distance >= best[0]:
@@ -215,7 +236,7 @@ def _nearest_shape(
         return None
     distance, shape, curve = best
     stored_shape = replace(shape, precision=stored)
-    found = _along_tokens(curve, stored_shape, donor, backends.routing)
+    found = _along_tokens(curve, stored_shape, donor, backends.routing, label)
     constants = donor.constants
     value, low, high = scaled_time(
         found.seconds,
@@ -232,7 +253,7 @@ def _nearest_shape(
         value=max(value, floor), low=max(low * (1 - extra.below), floor), high=max(high * (1 + extra.above), floor),
         source=KernelSource.BORROWED, detail=detail, floor=floor,
     )  # fmt: skip
-    return _routed_otherwise(time, curve, stored_shape, donor, backends.routing)
+    return _routed_otherwise(time, curve, stored_shape, donor, backends.routing, label)
 
 
 def _shapes(table: CurveTable, kernel: RoutedExperts, routing: str, *, gated: bool) -> Iterator[RoutedExperts]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from pciesim.kernels.constants import SmallKernel
@@ -16,7 +17,12 @@ __all__ = ["small_time"]
 ROWS: Final = Spread(below=0.10, above=0.10)
 
 # Bytes per element of the output row that each measured kernel moves (bf16: reads + one write).
-_BYTES_PER_ELEMENT: Final = {"rmsnorm": 4, "add": 6, "silu_mul": 6}
+_BYTES_PER_ELEMENT: Final = {
+    "rmsnorm": 4, "add": 6, "silu_mul": 6, "copy": 4, "softmax": 4, "torch_topk": 4, "argsort": 4, "searchsorted": 4,
+    "gather": 4, "index_add": 4,
+}  # fmt: skip
+# Kinds whose time follows the number of rows (of tokens routed), whatever their width.
+_BY_ROWS: Final = frozenset({"softmax", "torch_topk", "argsort", "searchsorted"})
 _USUAL_WIDTH: Final = 4096
 
 
@@ -52,6 +58,9 @@ def _from_rows(kernel: Elementwise, donor: Donor) -> KernelTime | None:
     if not widths:
         return None
     wanted = kernel.width or _USUAL_WIDTH
+    if kernel.kind in _BY_ROWS:
+        kernel = replace(kernel, nbytes=kernel.nbytes / wanted * widths[0], width=widths[0])
+        wanted = widths[0]
     below = max((each for each in widths if each <= wanted), default=widths[0])
     above = min((each for each in widths if each >= wanted), default=widths[-1])
     ends: list[tuple[float, bool]] = []

@@ -98,7 +98,7 @@ def test_a_bug_keeps_its_traceback(pciesim: Run, answer: dict[str, object]) -> N
     ("words", "said"),
     [
         (["predict"], "missing option '--topo'"),
-        (["predct"], "no such command 'predct'. Did you mean 'predict'?"),
+        (["predct"], "no such command 'predct'. Did you mean 'predict'"),
         (["--nonsense"], "no such option: --nonsense"),
         ([*ASK, "--batches", "3"], "no such option: --batches"),
         ([*ASK, "--tp", "eight"], "'--tp'"),

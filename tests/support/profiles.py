@@ -34,6 +34,7 @@ def round_profile(**changed: float) -> Profile:
             f"nccl.{transport}.simple_extra": 2 * US,
             f"nccl.{transport}.ll128_extra": 0.0,
             f"nccl.{transport}.share": 1.0,
+            f"nccl.{transport}.in_step": 0.0,
         }
     values |= {name.replace("__", "."): value for name, value in changed.items()}
     return Profile(
