@@ -15,22 +15,25 @@ from pciesim.units import KIB, MIB
 
 RUNS = Path(__file__).resolve().parents[1] / "runs"
 FIT = {
-    "host/Ring_LL": (2 * KIB, 4 * MIB), "host/Ring_LL128": (16 * KIB, 4 * MIB), "host/Ring_Simple": (16 * KIB, 4 * MIB),
+    "host/Ring_LL": (2 * KIB, 4 * MIB), "host/Ring_LL128": (16 * KIB, 4 * MIB), "host/Ring_Simple": (16 * KIB,),
     "host/Tree_LL": (MIB,), "host/Tree_LL128": (2 * MIB,), "host/Tree_Simple": (128 * KIB,),
-    "host/ch1": (256 * KIB, 16 * MIB), "host/ch8_Ring_LL": (16 * MIB,),
+    "host/ch1": (256 * KIB, 16 * MIB), "host/ch16": (16 * MIB,), "host/ch8_Ring_LL": (16 * MIB,),
     "p2p/Ring_LL": (2 * KIB, MIB), "p2p/Ring_LL128": (16 * KIB, 4 * MIB), "p2p/Ring_Simple": (16 * KIB,),
     "p2p/ch1": (MIB, 16 * MIB), "p2p/ch16_Ring_Simple": (16 * MIB,), "p2p/ch4_Ring_LL": (16 * MIB,),
-    "p2p/default": (8 * KIB, 512 * KIB, 64 * MIB),
     "push_peer": (KIB, 128 * KIB, 4 * MIB), "pull_peer": (KIB, 128 * KIB, 4 * MIB), "push_host": (KIB, 64 * KIB),
 }  # fmt: skip
-DEFAULT_KINDS = ("all_reduce", "all_gather", "reduce_scatter")  # of p2p/default: the all-to-all only checks
+DEFAULT = {  # as NCCL chooses, both transports; the all-to-all only checks
+    "all_reduce": (8 * KIB, 512 * KIB, 64 * MIB),
+    "all_gather": (8 * KIB,),
+    "reduce_scatter": (8 * KIB,),
+}
 
 
 def use(point: Point) -> str:
     """Whether a point is for the fit."""
     name = point.dataset.partition("/")[2]
-    chosen = point.nbytes in FIT.get(name, ()) and str(point.kind) in DEFAULT_KINDS
-    return "fit" if chosen else "check"
+    sizes = DEFAULT.get(str(point.kind), ()) if name.endswith("/default") else FIT.get(name, ())
+    return "fit" if point.nbytes in sizes else "check"
 
 
 if __name__ == "__main__":

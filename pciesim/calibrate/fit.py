@@ -40,6 +40,9 @@ COARSE_TOLERANCE: Final = 2.0**-14
 REWEIGHTINGS: Final = 8
 FRESH: Final = 8  # times that derivatives are made anew, and steps for which they are kept
 KEPT: Final = 5
+RISE: Final = 1.35  # of the cost: half of what 90 % of chi-squared with one degree of freedom allow
+STRIDES: Final = 16  # to the end of the physical range
+PINNED: Final = 2.0**-20
 STEP_ENOUGH: Final = 2.0**-17  # of a logarithm: below the digits that are written
 QUANTILES: Final = (0.05, 0.95)
 
@@ -122,13 +125,16 @@ def fit_profile(
 ) -> Fit:
     """Fits ``free`` of ``profile`` to the points marked as fitted.
 
-    A parameter of which the data tell little or nothing is listed in ``unidentified`` and keeps its physical range.
+    A parameter of which the data tell little or nothing is listed in ``unidentified``; its interval is what the data do
+    not exclude of its physical range.
     """
     names = sorted(free)
     model = Residuals(profile, names, [point for point in points if point.fitted], timer_for)
     best = optimise(model, free)
     untold = best.untold() > UNTOLD
     low, high = _interval(best, untold, resamples, seed)
+    for column in np.flatnonzero(untold & best.jacobian.any(axis=0)):
+        low[column], high[column] = (_end(model, best, int(column), up=up) for up in (False, True))
     fitted = {
         name: Parameter(
             value=math.exp(value),
@@ -231,6 +237,26 @@ def _clipped(information: Vector, target: Vector, prior: Prior) -> Vector:
         rest = target[free] - information[np.ix_(free, held)] @ x[held]
         x[free] = np.clip(np.linalg.solve(information[np.ix_(free, free)], rest), prior.least[free], prior.most[free])
     return np.asarray(x)
+
+
+def _end(model: Residuals, best: Optimum, column: int, *, up: bool) -> float:
+    """How far a parameter that the data tell little of can go before they object, the others following.
+
+    A hop's cost that is nearly nothing is not told in logs, but it cannot be several microseconds either.
+    """
+    count = len(model.points)
+    some = model if count <= 2 * COARSE else model.subset(np.linspace(0, count - 1, COARSE).astype(int))
+    x, limit = best.x, (best.prior.most if up else best.prior.least)[column]
+    allowed = _cost(some.at(best.x), best.x, best.prior) + RISE
+    reached = best.x[column]
+    for goal in np.linspace(best.x[column], limit, STRIDES + 1)[1:]:
+        least, most = best.prior.least.copy(), best.prior.most.copy()
+        least[column], most[column] = goal - PINNED, goal + PINNED
+        x = _solve(some, x, replace(best.prior, least=least, most=most), xtol=COARSE_TOLERANCE)
+        if _cost(some.at(x), x, best.prior) > allowed:
+            break
+        reached = goal
+    return float(reached)
 
 
 def _weights(residuals: Vector) -> Vector:
