@@ -207,6 +207,7 @@ def _collective_lines(
                 latency=combine(timed.latency, effects[op]),
                 traversals=lowered.program.traversals,
                 reason=f"{algorithm_for(scenario, op)[1]}; {lowered.reason}",
+                in_step=timed.in_step,
             )
         )
     return tuple(lines)

@@ -45,6 +45,7 @@ class CollectiveLine:
     """All equal collectives of a step. ``nbytes`` is each rank's input, ``gathered`` the all-gather's output (else 0).
 
     ``latency`` is that of one call, ``traversals`` the sequential one-way PCIe traversals of one call's critical path.
+    ``in_step`` (s) is the part of the latency that a call costs only among the other kernels of a step.
     """
 
     kind: str
@@ -58,6 +59,7 @@ class CollectiveLine:
     latency: Interval
     traversals: int
     reason: str = ""  # why this algorithm, protocol and transport
+    in_step: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

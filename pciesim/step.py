@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from pciesim.collectives.nccl import TRANSPORT_NAMES
 from pciesim.evaluate.collective import CollectiveTimer, Timed
 from pciesim.evaluate.timeline import Timeline, chain_schedule, interfering_schedule, run_schedule
 from pciesim.kernels import KernelTime
 from pciesim.model import Precision
-from pciesim.profile import Evidence, Parameter
+from pciesim.profile import Evidence, Parameter, Profile
+from pciesim.routing import distinct_experts, expected_maximum, hit_deviation
 from pciesim.scenario import Scenario
 from pciesim.schedule import (
     Box,
@@ -23,6 +25,7 @@ from pciesim.schedule import (
     Host,
     Kernel,
     Pass,
+    RoutedExperts,
     Schedule,
     iteration,
     members,
@@ -107,15 +110,43 @@ def _reason(decision: Decision, op: Collective) -> str:
 
 
 def slowest(timer: CollectiveTimer, parallelism: Parallelism, op: Collective, algorithm: str) -> Timed:
-    """The collective on the instance of its group that takes longest; instances run at the same time."""
+    """The collective, in a step, on the instance of its group that takes longest; instances run at the same time."""
     gpus = timer.gpus
     instances = members(parallelism, op.group, op.stage)
     if len(instances) == 1 and len(instances[0]) == len(gpus):
-        return timer.time(algorithm, op.kind, op.nbytes)
-    found = [
-        timer.among(tuple(gpus[rank] for rank in group)).time(algorithm, op.kind, op.nbytes) for group in instances
-    ]
-    return max(found, key=lambda timed: timed.latency)
+        found = timer.time(algorithm, op.kind, op.nbytes)
+    else:
+        each = [timer.among(tuple(gpus[rank] for rank in group)) for group in instances]
+        found = max((one.time(algorithm, op.kind, op.nbytes) for one in each), key=lambda timed: timed.latency)
+    more = _in_step(timer.profile, found) if op.graph else 0.0
+    return replace(found, latency=found.latency + more, in_step=more) if more else found
+
+
+def _in_step(profile: Profile, timed: Timed) -> Seconds:
+    """What a call of NCCL inside a step's CUDA graph costs more than after itself: cold code, ranks that arrive apart.
+
+    Of several transports the most expensive counts; own kernels have none, their fixed cost was measured either way.
+    """
+    if not timed.lowered.algorithm.startswith("NCCL"):
+        return 0.0
+    names = [
+        f"nccl.{kind.lower()}.in_step"
+        for kind, title in TRANSPORT_NAMES.items() if title in timed.lowered.transport.split(" + ")
+    ]  # fmt: skip
+    return max((profile.value(name) for name in names if name in profile), default=0.0)
+
+
+def _rank_wait(scenario: Scenario, experts: RoutedExperts, ranks: int) -> Seconds:
+    """How long ranks wait for the last where each routes tokens of its own (``ranks_route_alone`` of the engine).
+
+    The ranks' experts hit scatter around the expectation; the fullest of them is behind by the expected maximum of as
+    many normal deviates, times what one more expert takes.
+    """
+    facts = {"experts": experts.experts, "top_k": experts.top_k}
+    now, then = (scenario.clock.time(replace(experts, tokens=experts.tokens + more)).value for more in (0, 1))
+    hit, more_hit = (distinct_experts(tokens=experts.tokens + more, **facts) for more in (0, 1))
+    deviation = hit_deviation(tokens=experts.tokens, **facts)
+    return max(0.0, then - now) / (more_hit - hit) * deviation * expected_maximum(ranks)
 
 
 def host_time(scenario: Scenario, place: str = "step") -> Parameter:
@@ -189,17 +220,21 @@ def evaluate_step(scenario: Scenario, timer: CollectiveTimer, schedule: Schedule
     timed: dict[Collective, Timed] = {}
     durations: list[Seconds] = []
     gap = scenario.clock.gap()
+    apart: RoutedExperts | None = None  # the kernel that lets ranks reach the next collective apart
     for op in schedule.ops:
         if isinstance(op, Collective):
             if op not in timed:
                 timed[op] = slowest(timer, scenario.parallelism, op, algorithm_for(scenario, op)[0])
-            durations.append(timed[op].latency)
+            durations.append(timed[op].latency + (_rank_wait(scenario, apart, op.ranks) if apart else 0.0))
+            apart = None
         elif isinstance(op.kernel, Host):
             durations.append(host_time(scenario, op.kernel.place).value)
         else:
             if op.kernel not in kernels:
                 kernels[op.kernel] = scenario.clock.time(op.kernel)
             durations.append(kernels[op.kernel].value + gap.value)
+            if scenario.engine.ranks_route_alone and isinstance(op.kernel, RoutedExperts):
+                apart = op.kernel
     shares = _overlaps(scenario, schedule, timed)
     if shares:
         timeline = interfering_schedule(schedule, durations, shares)

@@ -16,7 +16,9 @@ __all__ = ["DATASETS", "PointError", "point_errors"]
 
 DATASETS = (
     ("rtx_pro_6000", "rtx_pro_6000_published/collectives.csv"),
-    ("h200", "h200x2_2026-11-30/collectives.csv"),
+    ("nvidia_server", "nvidia_server_published/collectives.csv"),
+    ("h200", "h200x2_2026-11-30b/collectives.csv"),
+    ("h200", "h200x2_2026-11-30c/collectives.csv"),
 )
 """Profile and the runs it is held against."""
 

@@ -40,7 +40,8 @@ def readme_table(runs: Path) -> str:
     ]
     for profile, name in DATASETS:
         errors = [e for e in point_errors(runs, profile, name) if not e.point.fitted]
-        rows.append((f"collectives, {profile} runs, up to 64 KiB", [e for e in errors if e.point.nbytes <= 64 * KIB]))
+        what = f"collectives, profile {profile}, up to 64 KiB ({name.partition('/')[0]})"
+        rows.append((what, [e for e in errors if e.point.nbytes <= 64 * KIB]))
     lines = ["| what | points | median error | 90th percentile |", "|---|---:|---:|---:|"]
     lines += [f"| {what} | {len(errors)} | {_median(errors)} | {_ninetieth(errors)} |" for what, errors in rows]
     return "\n".join(lines) + "\n"

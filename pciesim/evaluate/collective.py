@@ -34,12 +34,14 @@ EVALUATORS: Final[Mapping[str, Callable[[Program], Seconds]]] = MappingProxyType
 class Timed:
     """A lowered collective and its latency when all ranks arrive together and nothing else uses the links.
 
-    ``name`` is the algorithm it was asked for by.
+    ``name`` is the algorithm it was asked for by. ``in_step`` is the part of the latency that a call costs only among
+    the other kernels of a step: zero when it follows itself, as in a benchmark of collectives.
     """
 
     name: str
     lowered: Lowered
     latency: Seconds
+    in_step: Seconds = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

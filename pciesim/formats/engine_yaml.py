@@ -151,6 +151,7 @@ class EngineDocument(Document):
     speculation: SpeculationDocument | None = None
     embedding_sum: bool = True
     whole: bool = True
+    ranks_route_alone: bool = False
     host_parameter: str
 
     def to_domain(self, name: str) -> EngineSpec:
@@ -180,6 +181,7 @@ class EngineDocument(Document):
             speculation=SpeculationStyle(**style.model_dump()),
             embedding_sum=self.embedding_sum,
             whole=self.whole,
+            ranks_route_alone=self.ranks_route_alone,
             host_parameter=self.host_parameter,
             source=self.source,
         )  # fmt: skip

@@ -63,7 +63,7 @@ def manifest_text(options: Options, gpus: tuple[int, ...], *, hardware: Iterable
         f"topology: {{matrix: topo.txt{', nccl: nccl_topo.p2p.xml' * (options.out / 'nccl_topo.p2p.xml').is_file()}}}",
         f"versions: {_text({**software, 'kernel': platform.release(), 'python': platform.python_version()})}",
         'transports: {p2p: "as NCCL chooses by itself", host: "NCCL_P2P_DISABLE=1: every byte through host memory"}',
-        f"command: {_text(options.command)}",
+        f"command: {_text(options.command.replace(str(options.out), options.out.name))}",
         f"size: {'full' if options.full else 'quick'}",
         f"tool: {{commit: {_text(commit)}, sources_sha256: {_sources()}}}",
         "findings:",

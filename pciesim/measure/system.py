@@ -65,9 +65,9 @@ def without_identities(text: str) -> str:
 
 
 def scrub_log(path: Path) -> None:
-    """Takes host name and process numbers out of an NCCL log."""
+    """Takes host name, process numbers and the folder it lies in out of an NCCL log."""
     if path.is_file():
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = path.read_text(encoding="utf-8", errors="replace").replace(f"{path.parent}/", "")
         path.write_text(_LOG_HOST.sub("host:0:0 ", text), encoding="utf-8")
 
 

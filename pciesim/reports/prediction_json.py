@@ -99,6 +99,7 @@ def _collective(line: CollectiveLine) -> dict[str, Any]:
         "transport": line.transport,
         "channels": line.channels,
         "latency_s": _interval(line.latency),
+        "in_step_s": _rounded(line.in_step),
         "traversals": line.traversals,
         "reason": line.reason,
     }

@@ -83,7 +83,9 @@ def render(prediction: Prediction, *, width: int = PIPED_WIDTH, ascii_only: bool
     gap = 2 if width >= NARROW else 1
     return Group(
         *_headline(prediction),
-        *_section(f"Where a {_unit(prediction)} goes", _breakdown(prediction, ascii_only=ascii_only)),
+        *_section(
+            f"Where a {_unit(prediction)} goes", _breakdown(prediction, ascii_only=ascii_only), *_bound(prediction)
+        ),
         *_section("Collectives", _collectives(prediction.collectives, gap), *_links(prediction)),
         *_section("What could be removed", *_levers(prediction.levers)),
         *_section("How sure", *_sureness(prediction)),
@@ -162,6 +164,21 @@ def _breakdown(prediction: Prediction, *, ascii_only: bool) -> Table:
     return table
 
 
+def _bound(prediction: Prediction) -> Iterable[Text]:
+    """Of a prompt, whether its collectives or its kernels take longer: the former is what PCIe does to prompts."""
+    if _unit(prediction) != "prompt" or not prediction.collectives:
+        return
+    largest = max(prediction.collectives, key=lambda line: line.count * line.latency.value)
+    calls = sum(line.count * line.latency.value for line in prediction.collectives)
+    kernels = sum(line.count * line.time.value for line in prediction.kernels)
+    bound = "communication" if calls > kernels else "its kernels"
+    yield Text("")
+    yield Text(
+        f"Bound by {bound}: {largest.count} {largest.kind.replace('_', '-')}s of {format_bytes(largest.nbytes)} at "
+        f"{largest.latency.value / MS:.2f} ms each; {calls / MS:.0f} ms of collectives, {kernels / MS:.0f} ms of kernels"
+    )
+
+
 def _adding_up(values: list[Seconds], total: Seconds) -> list[str]:
     """Milliseconds with two decimals that add up to the total as it is printed.
 
@@ -206,6 +223,8 @@ def _links(prediction: Prediction) -> Iterable[Text]:
     if (link := prediction.busiest_link) is not None:
         carried = f"{format_bytes(link.nbytes)} a {_unit(prediction)}"
         yield Text(f"Busiest link: {link.name}, {carried}, busy {_percent(link.busy)} of it")
+    for more in dict.fromkeys(line.in_step for line in lines if line.in_step):
+        yield Text(f"Of each call, {more / US:.1f} us is there only among a step's other kernels: cold code, ranks apart")
     for kind, reason in dict.fromkeys((line.kind, line.reason) for line in lines if line.reason):
         yield Text(f"Why, for {kind.replace('_', '-')}: {reason}")
 

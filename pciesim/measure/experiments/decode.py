@@ -73,11 +73,11 @@ def _model(worker: Worker, group: NcclGroup, shape: Shape) -> None:
     if layers < 1:
         worker.finding(f"{shape.name} does not fit on {team.size} GPUs")
         return
-    weights = [_Layer(torch, shape, team.size) for _ in range(layers)]
+    weights = [_Layer(torch, shape, team.size, seed) for seed in range(layers)]
     points = [(tokens, CONTEXTS[0]) for tokens in (TOKENS if worker.full else TOKENS[:3:2])]
     points += [(1, CONTEXTS[1])] if worker.full else []
     for tokens, context in points:
-        x = torch.randn(tokens, shape.hidden, device="cuda", dtype=torch.bfloat16)
+        x = _alike(torch, tokens, tokens, shape.hidden)
         cache = _Cache(torch, shape, world=team.size, tokens=tokens, context=context, layers=layers)
         for variant in ("compute", "nccl", *OWN[worker.transport]):
             _variant(worker, group, shape, variant, x=x, cache=cache, weights=weights, ctx=context)
@@ -132,6 +132,12 @@ def _variant(
         worker.finding(f"decode with {variant} over {team.size} GPUs timed out")
 
 
+def _alike(torch: Any, seed: int, *size: int) -> Any:
+    """The same random numbers on every rank: all hold the whole router and see the same tokens."""
+    generator = torch.Generator(device="cuda").manual_seed(seed)
+    return torch.randn(*size, generator=generator, device="cuda", dtype=torch.bfloat16)
+
+
 class _Cache:
     """Keys and values of every layer, and where the new token goes."""
 
@@ -145,7 +151,7 @@ class _Cache:
 class _Layer:
     """One rank's share of a layer; weights are scaled so that activations stay near one."""
 
-    def __init__(self, torch: Any, shape: Shape, world: int) -> None:
+    def __init__(self, torch: Any, shape: Shape, world: int, seed: int) -> None:
         self.torch, self.shape = torch, shape
         self.hq, self.hkv = shape.hq // world, max(1, shape.hkv // world)
         inner, experts = shape.inner // world, shape.experts
@@ -157,7 +163,7 @@ class _Layer:
         self.o = weight(shape.hidden, self.hq * shape.d)
         self.norms = torch.ones(2, shape.hidden, device="cuda", dtype=torch.bfloat16)
         if experts:
-            self.router = weight(experts, shape.hidden)
+            self.router = _alike(torch, seed, experts, shape.hidden) * shape.hidden**-0.5
             self.up = weight(experts, shape.hidden, 2 * inner)
             self.down = weight(experts, inner, shape.hidden)
             self.bounds = torch.arange(experts, device="cuda")
