@@ -1,7 +1,7 @@
 """Makes collectives.csv of the H200 run from its raw rows, and says which points are for the fit.
 
 Through host memory twelve points of the forced algorithms, protocols and channels; every other point only checks.
-Run from the checkout: ``python calibration/recipes/h200_points.py``.
+Run from the checkout: ``python calibration/h200_points.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pciesim.formats.points_csv import points_text
 from pciesim.formats.runs_measure import read_measure_folder
 from pciesim.units import KIB, MIB
 
-RUNS = Path(__file__).resolve().parents[1] / "runs"
+RUNS = Path(__file__).resolve().parent / "runs"
 FIT = {
     "host/Ring_LL": (2 * KIB, 4 * MIB), "host/Ring_LL128": (16 * KIB, 4 * MIB), "host/Ring_Simple": (16 * KIB,),
     "host/Tree_LL": (MIB,), "host/Tree_LL128": (2 * MIB,), "host/Tree_Simple": (128 * KIB,),
