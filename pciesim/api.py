@@ -19,7 +19,7 @@ from pciesim.formats.profile_yaml import read_profile
 from pciesim.formats.shipped import find_input, shipped_names
 from pciesim.formats.topology import load_fabric
 from pciesim.hardware import GpuType
-from pciesim.kernels import Backends, Donor, KernelLibrary
+from pciesim.kernels import SPREAD, Backends, Donor, KernelLibrary, routing_of
 from pciesim.model import ModelSpec, Moe
 from pciesim.model_size import check_parallelism
 from pciesim.physics import RouteCosts
@@ -35,6 +35,11 @@ from pciesim.workload import Parallelism, Phase, Workload
 __all__ = ["kernel_clock", "load_profile", "load_scenario", "nccl_environment", "predict"]
 
 _CONTEXT: Final = KIB  # tokens in the cache where none are named
+SHIPPED: Final = "shipped"
+LIBRARY_KERNELS: Final = "aiconfigurator"
+KERNELS: Final = (SHIPPED, LIBRARY_KERNELS)
+"""Where kernel tables come from: this project's own, or the optional library."""
+
 _DEFAULT_DONORS: Final = ("rtx_pro_6000", "h200")  # whose kernel tables other GPUs borrow, in this order
 
 
@@ -68,6 +73,8 @@ def predict(
     attention_dp: int = 1,
     options: Mapping[str, str] | None = None,
     layers: bool = False,
+    kernels: str = SHIPPED,
+    skew: float = SPREAD[1],
 ) -> Prediction:
     """Predicts one decode step, or with ``phase="prefill"`` the time to the first token of a prompt.
 
@@ -75,13 +82,15 @@ def predict(
     of the file) over ``dp`` replicas of ``pp`` stages. ``prompt`` tokens are read in chunks of ``chunk`` (None: the
     engine's default). ``context`` tokens are cached already (None: 1024, and none before a prompt). ``options`` are
     flags and variables of the engine. Raises InputError for anything that cannot be read or does not make sense,
-    Infeasible when the answer is no. ``layers`` adds every op of the schedule to the answer.
+    Infeasible when the answer is no. ``layers`` adds every op of the schedule to the answer. ``kernels`` are the kernel
+    tables: ``shipped``, or ``aiconfigurator``, the optional library's own of this GPU. ``skew`` is the spread
+    of the routed experts' popularity (0: all alike).
     """
     scenario, choice = load_scenario(
         topo=topo, model=model, tp=tp, batch=batch, context=context or 0, gpus=gpus, engine=engine,
         allreduce=allreduce, profile=profile, overlay=overlay, nccl=nccl,
-        work=_workload(phase, batch, context, prompt, chunk),
-        ep=ep, dp=dp, pp=pp, attention_dp=attention_dp, options=options,
+        work=replace(_workload(phase, batch, context, prompt, chunk), skew=skew),
+        ep=ep, dp=dp, pp=pp, attention_dp=attention_dp, options=options, kernels=kernels,
     )  # fmt: skip
     if evaluator not in EVALUATORS:
         raise UnknownName("evaluator", evaluator, EVALUATORS)
@@ -129,6 +138,7 @@ def load_scenario(
     pp: int = 1,
     attention_dp: int = 1,
     options: Mapping[str, str] | None = None,
+    kernels: str = SHIPPED,
 ) -> tuple[Scenario, str]:
     """The scenario of a question, and how its GPUs were chosen, in words.
 
@@ -158,7 +168,7 @@ def load_scenario(
         parallelism=parallelism,
         engine=engine_spec,
         profile=parameters,
-        clock=kernel_clock(gpu, engine_spec, spec),
+        clock=kernel_clock(gpu, engine_spec, spec, kernels, skew=work.skew if work else SPREAD[1]),
         allreduce=allreduce,
     )
     return scenario, choice
@@ -180,22 +190,31 @@ def _family(gpu: GpuType) -> str:
     return next((name for name in shipped_names("profiles") if gpu.key.startswith(name)), "")
 
 
-def kernel_clock(gpu: GpuType, engine: EngineSpec, model: ModelSpec) -> KernelLibrary:
-    """Kernel times of a GPU under an engine: its own tables first, then those it may borrow."""
+def kernel_clock(
+    gpu: GpuType, engine: EngineSpec, model: ModelSpec, kernels: str = SHIPPED, *, skew: float = SPREAD[1]
+) -> KernelLibrary:
+    """Kernel times of a GPU under an engine: its own tables first, then those it may borrow.
+
+    ``kernels`` ``aiconfigurator``: the GPU's own are the optional library's. Raises InputError where it has none.
+    """
+    if kernels not in KERNELS:
+        raise UnknownName("kernel tables", kernels, KERNELS)
     measured = measured_gpus()
-    donors = [key for key in measured if gpu.key.startswith(key)]
-    donors += [key for key in _DEFAULT_DONORS if key in measured and key not in donors]
+    keys = [key for key in measured if gpu.key.startswith(key)]
+    keys += [key for key in _DEFAULT_DONORS if key in measured and key not in keys]
+    donors = [Donor(gpu=gpu_type(key), tables=load_kernel_tables(key)) for key in keys]
+    if kernels == LIBRARY_KERNELS:
+        from pciesim.formats.aiconfigurator import library_tables  # noqa: PLC0415  (only who asks needs it)
+
+        donors.insert(0, Donor(gpu=gpu, tables=library_tables(gpu.key)[0]))
     precision = next((layer.mlp.precision for layer in model.layers if isinstance(layer.mlp, Moe)), None)
     backends = Backends(
         engine=engine.kernel_rows,
         experts=engine.expert_backends.get(str(precision), "flashinfer_cutlass"),
         attention=engine.attention_backend,
+        routing=routing_of(skew),
     )
-    return KernelLibrary(
-        gpu=gpu,
-        donors=[Donor(gpu=gpu_type(key), tables=load_kernel_tables(key)) for key in donors],
-        backends=backends,
-    )
+    return KernelLibrary(gpu=gpu, donors=donors, backends=backends)
 
 
 def _workload(phase: str, batch: int, context: int | None, prompt: int | None, chunk: int | None) -> Workload:

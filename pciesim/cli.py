@@ -61,6 +61,7 @@ COMMANDS: Final = {
     "engine": CommandEntry(
         module="pciesim.commands.engine", help="What a serving engine decides on a box, and why.", group=True
     ),
+    "measure": CommandEntry(module="pciesim.commands.measure", help="Measure the GPUs of this machine."),
     "schema": CommandEntry(module="pciesim.commands.schema", help="Print the JSON Schema of a file format."),
 }
 

@@ -17,7 +17,7 @@ from pciesim.profile import Interval
 from pciesim.scenario import Scenario
 from pciesim.schedule import Category, Collective, CollectiveKind, Compute, Kernel, Schedule
 from pciesim.step import host_time, slowest
-from pciesim.uncertainty import Shift, combine, propagate
+from pciesim.uncertainty import Shift, combine, propagate, touching
 from pciesim.units import Seconds
 from pciesim.workload import Parallelism
 
@@ -75,7 +75,14 @@ def _saving(costs: Costs, algorithm: str, fabric: Fabric | None = None) -> Inter
             for op in costs.all_reduces
         )
 
-    return combine(saved(costs.reference), propagate(costs.reference, costs.shifts, saved), least=-math.inf)
+    other = costs.reference if fabric is None else costs.reference.on(fabric)
+    both = [
+        slowest(timer, costs.parallelism, op, name).lowered
+        for op in costs.all_reduces
+        for timer, name in ((costs.reference, costs.timed[op].name), (other, algorithm))
+    ]
+    shifts = touching(costs.shifts, both)
+    return combine(saved(costs.reference), propagate(costs.reference, shifts, saved), least=-math.inf)
 
 
 def _other_all_reduce(costs: Costs) -> Iterable[Lever]:

@@ -14,7 +14,7 @@ from pciesim.profile import Interval
 from pciesim.scenario import Scenario
 from pciesim.schedule import Category, Collective, CollectiveKind, Compute, Host, Kernel
 from pciesim.step import Step, algorithm_for, evaluate_step, host_parameter, host_time, slowest, timer_of
-from pciesim.uncertainty import Effect, Shift, combine, propagate, rank, shifts_of
+from pciesim.uncertainty import Effect, Shift, combine, propagate, rank, shifts_of, touching
 from pciesim.units import Seconds, format_seconds
 from pciesim.workload import Phase
 
@@ -84,7 +84,9 @@ def _collective_effects(
     def latency_of(op: Collective) -> Callable[[CollectiveTimer], Seconds]:
         return lambda timer: slowest(timer, scenario.parallelism, op, step.timed[op].name).latency
 
-    return {op: propagate(reference, shifts, latency_of(op)) for op in step.timed}
+    return {
+        op: propagate(reference, touching(shifts, (timed.lowered,)), latency_of(op)) for op, timed in step.timed.items()
+    }
 
 
 def _step_effects(step: Step, effects: dict[Collective, list[Effect]]) -> list[Effect]:
@@ -294,7 +296,8 @@ def _assumptions(scenario: Scenario) -> tuple[Assumption, ...]:
     if any(layer.moe is not None for layer in scenario.model.layers):
         found.append(
             Assumption(
-                text="experts differ in popularity (log-normal, spread 1.0) and tokens choose independently",
+                text=f"experts differ in popularity (log-normal, spread {scenario.workload.skew:g}) and tokens choose "
+                "independently",
                 settle="expert counts from the engine's metrics",
                 matters="routed-expert time above one token",
             )

@@ -14,6 +14,7 @@ from pciesim.calibrate.curves import Oddity, curves, without_outliers
 from pciesim.calibrate.direct import direct_parameters, with_parameters
 from pciesim.calibrate.fit import Fit, Free, fit_profile
 from pciesim.calibrate.points import Point
+from pciesim.calibrate.priors import prior_profile
 from pciesim.calibrate.ranges import free_of
 from pciesim.calibrate.readings import Run
 from pciesim.calibrate.residuals import Residuals
@@ -24,13 +25,13 @@ from pciesim.evaluate.collective import CollectiveTimer
 from pciesim.fabric import Fabric
 from pciesim.formats.catalogue import gpu_type
 from pciesim.formats.points_csv import points_text, read_iterations, read_points, read_steps
-from pciesim.formats.profile_yaml import profile_text
+from pciesim.formats.profile_yaml import profile_text, read_profile
 from pciesim.formats.recipe_yaml import read_recipe
 from pciesim.formats.runs_context import ImportContext
 from pciesim.formats.runs_hash import file_hash
 from pciesim.formats.runs_measure import read_measure_folder
 from pciesim.formats.runs_table import import_runs
-from pciesim.formats.shipped import find_input
+from pciesim.formats.shipped import find_input, shipped_names
 from pciesim.formats.topology import load_fabric
 from pciesim.profile import Evidence, Interval, Parameter, Profile
 from pciesim.scenario import Scenario
@@ -41,7 +42,7 @@ from pciesim.units import Seconds
 
 __all__ = [
     "Calibration", "Refit", "draft_residual", "fit_runs", "iteration_scenario", "point_timers", "points_of_runs",
-    "refit", "step_scenario",
+    "prior_text", "refit", "step_scenario",
 ]  # fmt: skip
 
 
@@ -220,7 +221,7 @@ def fit_runs(paths: Sequence[Path], context: ImportContext, *, name: str, base: 
     if not free and not direct:
         raise CalibrationError("the runs hold nothing that a parameter depends on")
     days = ", ".join(run.name for run in runs)
-    fit = fit_profile(start, free, points, timers, source=f"joint fit of {days}") if free else Fit(
+    fit = fit_profile(start, free, points, timers, source=f"joint fit of {days}", explore=False) if free else Fit(
         profile=start, residuals=(), unidentified=(), correlated=()
     )  # fmt: skip
     kept = {each: start.parameter(each) for each in fit.unidentified}
@@ -238,6 +239,15 @@ def fit_runs(paths: Sequence[Path], context: ImportContext, *, name: str, base: 
         oddities=oddities,
         notes=tuple(note for run in runs for note in run.notes),
     )
+
+
+def prior_text(topo: str, *, name: str, base: str | None = None) -> str:
+    """The file of a profile for a box without measurements. ``base`` is the nearest host, if one is known."""
+    fabric = load_fabric(find_input("topologies", topo))
+    nearest = load_profile(base, gpu_type(fabric.gpu_model or "rtx_pro_6000"))
+    others = [read_profile(find_input("profiles", each)) for each in shipped_names("profiles") if each != nearest.name]
+    header = f"Made by `pciesim calibrate prior` for '{fabric.name}', of which nothing is measured."
+    return profile_text(prior_profile(nearest, others, name=name), header)
 
 
 def points_of_runs(paths: Sequence[Path], context: ImportContext, fit_every: int) -> tuple[str, int]:

@@ -9,13 +9,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from pciesim.collectives.task import Lowered
 from pciesim.evaluate.collective import CollectiveTimer
 from pciesim.prediction import Sensitivity
 from pciesim.profile import Interval
 from pciesim.units import Seconds
 
-__all__ = ["Effect", "Shift", "combine", "propagate", "rank", "shifts_of"]
+__all__ = ["Effect", "Shift", "combine", "propagate", "rank", "shifts_of", "touching"]
+
+# Families of parameters that a collective reads only with a certain transport (as its lowering names it).
+_OF_TRANSPORT: Final = {
+    "nccl.nvl.": "NVLink", "nccl.p2p.": "P2P", "nccl.shm.": "host memory", "latency.nvlink": "NVLink",
+    "share.nvlink": "NVLink", "latency.host": "host memory", "nccl.copy_step": "host memory",
+}  # fmt: skip
+# Endings of NCCL's parameters that belong to a protocol, or to trees.
+_OF_PROTOCOL: Final = {
+    ".simple_extra": ("Simple",), ".simple_channel": ("Simple",), ".ll128_extra": ("LL128",),
+    ".ll_channel": ("LL", "LL128"),
+}  # fmt: skip
+_OF_OWN_KERNELS: Final = ("oneshot.", "kernel.", "copy.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +73,29 @@ def shifts_of(timer: CollectiveTimer) -> tuple[CollectiveTimer, tuple[Shift, ...
             )
         )
     return timer.under(profile), tuple(shifts)
+
+
+def touching(shifts: Iterable[Shift], collectives: Iterable[Lowered]) -> tuple[Shift, ...]:
+    """The shifts that can change the latency of these collectives: most parameters are of other transports."""
+    listed = list(collectives)
+    transports = {name for each in listed for name in each.transport.split(" + ")}
+    ours = any(not each.algorithm.startswith("NCCL") for each in listed)
+    theirs = any(each.algorithm.startswith("NCCL") for each in listed)
+
+    trees = any("Tree" in each.algorithm for each in listed)
+    protocols = {each.protocol for each in listed}
+
+    def matters(name: str) -> bool:
+        needed = next((title for prefix, title in _OF_TRANSPORT.items() if name.startswith(prefix)), "")
+        if needed and needed not in transports and not (ours and not name.startswith("nccl.")):
+            return False
+        if name.startswith("nccl."):
+            protocol = next((found for ending, found in _OF_PROTOCOL.items() if name.endswith(ending)), ())
+            tree = trees or not name.startswith("nccl.tree.")
+            return theirs and tree and (not protocol or not protocols.isdisjoint(protocol))
+        return ours if name.startswith(_OF_OWN_KERNELS) else not name.startswith("overlap.")
+
+    return tuple(shift for shift in shifts if matters(shift.name))
 
 
 def propagate(

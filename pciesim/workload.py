@@ -23,6 +23,7 @@ class Workload:
     ``new_tokens`` the tokens each sequence adds in this pass (1 in plain decode, the drafts + 1 in a verify pass, the
     chunk in prefill). ``alike`` is the share of a token's routed experts that it has in common with the token before it
     in the same pass and sequence; ``chunk`` the largest number of prompt tokens of a pass (0: the engine's default).
+    ``skew`` is how unequally popular routed experts are: the standard deviation of the logarithm (0: all alike).
     """
 
     phase: Phase = Phase.DECODE
@@ -31,6 +32,7 @@ class Workload:
     new_tokens: int = 1
     alike: float = 0.0
     chunk: int = 0
+    skew: float = 1.0
 
     @property
     def tokens(self) -> int:

@@ -140,11 +140,12 @@ def split_h200(source: Path, target: Path, earlier: Path = H200_EARLIER) -> None
         "source: measured by this project (pciesim measure)\n"
         "licence: Apache-2.0\n"
         "date: 2026-11-30\n"
-        "versions: PyTorch 2.11, driver 580.159; kernels replayed in a CUDA graph, weights and caches rotated past the L2\n"
+        "versions: PyTorch 2.11, driver 580.159; kernels in a CUDA graph, weights and caches rotated past the L2\n"
         "split: >\n"
-        "  split_tables.py h200, from kernels.jsonl of the run. Small kernels by (kind, width): searchsorted, gather and\n"
-        "  index_add hold the index arithmetic of their call. Routed experts: grouped_up + silu_mul + grouped_down, the\n"
-        "  silu_mul row with the nearest number of elements; tokens choose experts at random with equal chance (uniform).\n"
+        "  split_tables.py h200, from kernels.jsonl of the run. Small kernels by (kind, width): searchsorted, gather\n"
+        "  and index_add hold the index arithmetic of their call. Routed experts: grouped_up + silu_mul +\n"
+        "  grouped_down, the silu_mul row with the nearest number of elements; tokens choose experts at random with\n"
+        "  equal chance (uniform).\n"
         "repeatability: >\n"
         "  Against kernels.json of h200x2_2026-11-30, relative difference (median, 90th percentile) of equal shapes:\n"
         f"  {changes}.\n"
@@ -161,7 +162,9 @@ def _grouped(measured: Sequence[Mapping[str, int]], small: Cells) -> Cells:
     """Both grouped GEMMs and the activation between them, by tokens."""
     rows = {(row["op"], row["inner"], row["M"]): row for row in measured if row["op"].startswith("grouped_")}
     widest = max(row["inner"] for row in rows.values())
-    activations = {int(key[1]) * m: us for key, curve in small.items() if key[0] == "silu_mul" for m, us in curve.items()}
+    activations = {
+        int(key[1]) * m: us for key, curve in small.items() if key[0] == "silu_mul" for m, us in curve.items()
+    }
     found: dict[tuple[str, ...], dict[int, float]] = defaultdict(dict)
     for (op, inner, tokens), up in rows.items():
         if op != "grouped_up":

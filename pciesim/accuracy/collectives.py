@@ -17,6 +17,7 @@ __all__ = ["DATASETS", "PointError", "point_errors"]
 DATASETS = (
     ("rtx_pro_6000", "rtx_pro_6000_published/collectives.csv"),
     ("nvidia_server", "nvidia_server_published/collectives.csv"),
+    ("rtx_4090", "rtx_4090_published/collectives.csv"),
     ("h200", "h200x2_2026-11-30b/collectives.csv"),
     ("h200", "h200x2_2026-11-30c/collectives.csv"),
 )

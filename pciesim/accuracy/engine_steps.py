@@ -2,8 +2,9 @@
 
 The steps of ``decode_step.json`` and ``decode.*.jsonl`` have layers only: no embedding, no logits, no host. ``compute``
 leaves the collectives out, ``nccl`` has them. The launch gap of the H200 tables was itself taken from the dense
-``compute`` steps, so a dense step is predicted with the gap of the *other* steps (``gap`` of :class:`TorchStep`); the MoE
-steps had no part in it. Kernels are those of the later run; the earlier one ran another version of the MoE layer.
+``compute`` steps, so a dense step is predicted with the gap of the *other* steps (``gap`` of :class:`TorchStep`); steps
+with experts had no part in it. Kernels are those of the later run; the earlier one ran another version of the MoE
+layer.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from pciesim.workload import Parallelism, Workload
 __all__ = ["TorchStep", "torch_step_lines", "torch_steps"]
 
 RUNS = ("h200x2_2026-11-30", "h200x2_2026-11-30b")
-UNIFORM = "lognormal_0"  # random weights route every token to random experts
+UNIFORM = 0.0  # random weights route every token to random experts
 _MODELS = {"llama8b": "llama31_8b", "qwen30b_a3b": "qwen3_30b"}
 _TOPOLOGIES = {"nvl": "h200x2", "shm": "h200x2_shm"}
 _TRANSPORTS = {"p2p": "nvl", "host": "shm"}  # as pciesim measure names them
@@ -173,7 +174,6 @@ def _scenario(model: str, transport: str) -> Scenario:
     fabric = load_fabric(find_input("topologies", _TOPOLOGIES[transport]), None)
     gpu, engine = gpu_type(_GPU), load_engine("torch-graph")
     spec = _as_run(load_model(find_input("models", _MODELS[model])))
-    clock = kernel_clock(gpu, engine, spec)
     return Scenario(
         fabric=fabric,
         gpus=tuple(each.name for each in fabric.gpus),
@@ -183,7 +183,7 @@ def _scenario(model: str, transport: str) -> Scenario:
         parallelism=Parallelism(tp=2),
         engine=engine,
         profile=load_profile(None, gpu),
-        clock=replace(clock, backends=replace(clock.backends, routing=UNIFORM)),
+        clock=kernel_clock(gpu, engine, spec, skew=UNIFORM),
     )
 
 
@@ -201,7 +201,7 @@ def _as_run(model: ModelSpec) -> ModelSpec:
 
 
 def _step(scenario: Scenario, row: dict[str, object]) -> Step:
-    workload = Workload(batch=int(str(row["tokens"])), context=int(str(row["ctx"])))
+    workload = Workload(batch=int(str(row["tokens"])), context=int(str(row["ctx"])), skew=UNIFORM)
     scenario = replace(scenario, workload=workload)
     return evaluate_step(scenario, timer_of(scenario, "simulate"))
 
@@ -209,7 +209,7 @@ def _step(scenario: Scenario, row: dict[str, object]) -> Step:
 def torch_step_lines(steps: Sequence[TorchStep]) -> list[str]:
     """Lines for the accuracy page: medians by model and transport, then every step."""
     lines = [
-        "| run | model | transport | steps | compute, median error | 90th percentile | collectives, median | us a call |"
+        "| run | model | transport | steps | compute, median | 90th percentile | collectives, median | us a call |"
     ]
     lines.append("|---|---|---|---:|---:|---:|---:|---:|")
     for run, model, transport in dict.fromkeys((step.run, step.model, step.transport) for step in steps):
@@ -220,7 +220,7 @@ def torch_step_lines(steps: Sequence[TorchStep]) -> list[str]:
             f"| {_median(group, lambda s: abs(s.relative_added)):.1%} "
             f"| {_median(group, lambda s: abs(s.added_per_call)) / US:.2f} |"
         )
-    lines += ["", "| run | model | transport | tokens | context | compute ms | predicted | | collectives ms | predicted | |",
+    lines += ["", "| run | model | transport | tokens | context | compute ms | predicted | | sums ms | predicted | |",
               "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"]  # fmt: skip
     lines += [
         f"| {step.run} | {step.model} | {step.transport} | {step.tokens} | {step.context} | {step.compute / MS:.2f} "

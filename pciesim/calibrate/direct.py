@@ -69,7 +69,7 @@ def _nvlink(by_what: Mapping[What, list[Reading]], fabric: Fabric) -> dict[str, 
 
 
 def _pcie(by_what: Mapping[What, list[Reading]], fabric: Fabric, known: Profile) -> dict[str, Parameter]:
-    """Least squares with what is known as a prior: parts that no route tells apart keep it."""
+    """Least squares with what is known as a prior: parts that no route tells apart stay near it, together."""
     loads = _routes(by_what.get(What.PEER_LOAD, []), fabric, nvlink=False)
     flags = _routes(by_what.get(What.PEER_FLAG, []), fabric, nvlink=False)
     if not loads and not flags:
@@ -97,7 +97,6 @@ def _pcie(by_what: Mapping[What, list[Reading]], fabric: Fabric, known: Profile)
             source=source,
         )
         for name, value, sigma in zip(names, best, spread, strict=True)
-        if sigma < 0.5 * max(NOISE, (known.parameter(name).high - known.parameter(name).low) / 2)
     }
 
 

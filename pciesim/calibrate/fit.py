@@ -9,7 +9,7 @@ do not tell from wandering, so that the answer is one.
 model at the optimum (one-step bootstrap: refitting every draw costs a hundred times as much and moves the quantiles
 little, since a draw stays near the optimum). And what the model gets wrong: the shift of a parameter that each point
 would need which that parameter dominates; without it an interval of many points shrinks to nothing around a model that
-is off by five per cent.
+is off by five per cent. Points that are kept out of the fit count here: they move no value, but say how far off it is.
 """
 
 from __future__ import annotations
@@ -122,18 +122,20 @@ def fit_profile(
     source: str,
     resamples: int = 200,
     seed: int = 20261130,
+    explore: bool = True,
 ) -> Fit:
     """Fits ``free`` of ``profile`` to the points marked as fitted.
 
     A parameter of which the data tell little or nothing is listed in ``unidentified``; its interval is what the data do
-    not exclude of its physical range.
+    not exclude of its physical range (``explore`` False: all of it, which costs nothing to find).
     """
     names = sorted(free)
     model = Residuals(profile, names, [point for point in points if point.fitted], timer_for)
     best = optimise(model, free)
     untold = best.untold() > UNTOLD
-    low, high = _interval(best, untold, resamples, seed)
-    for column in np.flatnonzero(untold & best.jacobian.any(axis=0)):
+    every = Residuals(profile, names, points, timer_for)
+    low, high = _interval(best, every, untold, resamples, seed)
+    for column in np.flatnonzero(untold & best.jacobian.any(axis=0)) if explore else ():
         low[column], high[column] = (_end(model, best, int(column), up=up) for up in (False, True))
     fitted = {
         name: Parameter(
@@ -264,18 +266,21 @@ def _weights(residuals: Vector) -> Vector:
     return np.asarray(1 / np.sqrt(1 + (residuals / SOFT) ** 2))
 
 
-def _interval(best: Optimum, untold: NDArray[np.bool_], resamples: int, seed: int) -> tuple[Vector, Vector]:
+def _interval(
+    best: Optimum, every: Residuals, untold: NDArray[np.bool_], resamples: int, seed: int
+) -> tuple[Vector, Vector]:
     """Logs of both ends: the wider of what the data leave open and what the model gets wrong; all where untold."""
     generator = np.random.default_rng(seed)
     count = len(best.residuals)
     draws = np.array([_linear(best, generator.integers(0, count, count)) for _ in range(resamples)])
     low, high = np.quantile(draws, QUANTILES, axis=0)
+    residuals, jacobian = every.at(best.x), every.jacobian(best.x)
     for column in range(len(best.x)):
-        answering = np.abs(best.jacobian[:, column]) >= DOMINANCE
+        answering = np.abs(jacobian[:, column]) >= DOMINANCE
         if untold[column]:
             low[column], high[column] = best.prior.least[column], best.prior.most[column]
         elif answering.any():
-            needed = best.x[column] - best.residuals[answering] / best.jacobian[answering, column]
+            needed = best.x[column] - residuals[answering] / jacobian[answering, column]
             least, most = np.quantile(needed, QUANTILES)
             low[column], high[column] = min(low[column], least), max(high[column], most)
     return np.maximum(low, best.prior.least), np.minimum(high, best.prior.most)

@@ -46,6 +46,7 @@ RANGES: Final[Mapping[str, Range]] = {
     "share.*": Range(least=0.1, most=1.0, settled_by="sm_copies, host_copies: one flow alone"),
     "latency.host_store": Range(least=50 * NS, most=3 * US, settled_by="latency_host: flags through host memory"),
     "latency.host_load": Range(least=0.3 * US, most=6 * US, settled_by="latency_host: load chain"),
+    "latency.fence_per_load": Range(least=0.3, most=4.0, settled_by="latency_host, latency_peer: fences"),
     "latency.*": Range(least=10 * NS, most=3 * US, settled_by="latency_peer: load chains and flags between all pairs"),
 }  # fmt: skip
 

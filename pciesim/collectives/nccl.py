@@ -207,8 +207,9 @@ def _second_slice(task: Task, chosen: NcclPlan) -> float:
         return 0.0
     routes, names = task.costs.routes, task.gpus
     drains = [
-        routes.host_load if chosen.pairs[edge] == "SHM" else
-        routes.load(task.fabric.route(names[edge[0]], names[edge[1]], nvlink=chosen.pairs[edge] == "NVL"))
+        routes.host_load
+        if chosen.pairs[edge] == "SHM"
+        else routes.load(task.fabric.route(names[edge[0]], names[edge[1]], nvlink=chosen.pairs[edge] == "NVL"))
         for edge in chosen.edges
     ]
     return 2 * task.costs.nccl_shm.fence * max(drains)

@@ -41,8 +41,8 @@ def lower_p2p(task: Task, *, protocol: Protocol | None = None) -> Lowered:
         steps.steps.append(
             Transfer(
                 source=source, target=target, nbytes=nbytes, latency=edge.latency, uses=edge.uses,
-                after=launched[source], traversals=edge.traversals, read=read, write=write, lanes=_CHANNELS[pairs[source, target]],
-                cap=edge.rate, landing=True, credits=SLOTS,
+                after=launched[source], traversals=edge.traversals, read=read, write=write,
+                lanes=_CHANNELS[pairs[source, target]], cap=edge.rate, landing=True, credits=SLOTS,
             )
         )  # fmt: skip
     name = f"nccl-p2p-{chosen.lower()}"

@@ -18,6 +18,8 @@ EXAMPLES = """\b
 Examples:
   pciesim calibrate fit runs/mybox --topo mybox.txt -o mybox.yaml
   pciesim calibrate check runs/mybox --topo mybox.txt --plot mybox.svg
+  pciesim calibrate prior --topo mybox.txt -o mybox.yaml
+  pciesim calibrate compare nccl.log --topo mybox.txt
   pciesim calibrate convert runs/mybox --topo mybox.txt -o collectives.csv
   pciesim calibrate refit calibration/recipes/rtx_pro_6000.yaml
   pciesim calibrate refit calibration/recipes/rtx_pro_6000.yaml --check
@@ -139,6 +141,72 @@ def convert(
     text, count = points_of_runs(runs, _context(topo, gpus, nccl, algorithm), fit_every)
     write_text(output, text)
     typer.echo(f"wrote {output}: {count} points")
+
+
+@app.command(epilog=EXAMPLES)
+def prior(
+    topo: Topology,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The profile to write.")],
+    base: Base = None,
+) -> None:
+    """Write a profile for a box that nobody has measured: the nearest host's figures, as uncertain as hosts differ."""
+    from pciesim.formats.files import write_text
+    from pciesim.refit import prior_text
+
+    write_text(output, prior_text(topo, name=output.stem, base=base))
+    typer.echo(f"wrote {output}")
+
+
+@app.command(epilog=EXAMPLES)
+def coverage(
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where runs and recipes are.")] = Path("calibration"),
+    page: Annotated[Path, typer.Option(metavar="FILE")] = Path("docs/calibration.md"),
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail when the table would change.")] = False,
+) -> None:
+    """Show how often intervals hold what was measured, host by host, and write the table into the docs."""
+    from pciesim.accuracy.coverage import coverage_table
+    from pciesim.accuracy.document import replace_block
+    from pciesim.errors import CalibrationError
+    from pciesim.formats.documents import read_text
+    from pciesim.formats.files import write_text
+
+    old = read_text(page)
+    new = replace_block(old, coverage_table(folder))
+    if check and new != old:
+        raise CalibrationError(f"{page} does not show the present coverage; run 'pciesim calibrate coverage'")
+    if not check:
+        write_text(page, new)
+        typer.echo(f"wrote {page}")
+
+
+@app.command(epilog=EXAMPLES)
+def kernel(
+    curve: Annotated[Path, typer.Argument(metavar="CSV", help="Sizes and latencies of your all-reduce, with units.")],
+    topo: Topology,
+    model: Annotated[str, typer.Option(metavar="FILE", help="The model to serve.")],
+    engine: Annotated[str, typer.Option(metavar="NAME")] = "sglang",
+    allreduce: Annotated[str, typer.Option(metavar="NAME", help="What it would replace.")] = "auto",
+    batch: Annotated[int, typer.Option(metavar="N")] = 1,
+    context: Annotated[int, typer.Option(metavar="TOKENS")] = 1024,
+    gpus: Gpus = "",
+    nccl: Nccl = None,
+    profile: Annotated[str | None, typer.Option(metavar="FILE")] = None,
+) -> None:
+    """Show what an all-reduce kernel of your own would buy, and the latency from which it does."""
+    from pciesim.accuracy.own_runs import kernel_gain
+    from pciesim.api import predict
+    from pciesim.formats.runs_csv import read_curve
+    from pciesim.units import format_bytes, format_seconds
+
+    mine = read_curve(curve)
+    group = _context(topo, gpus, nccl, "nccl")
+    said = predict(topo=topo, model=model, batch=batch, context=context, gpus=group.gpus, engine=engine,
+                   allreduce=allreduce, profile=profile, nccl=dict(group.nccl))  # fmt: skip
+    found = kernel_gain(said, mine)
+    for nbytes, count, now, own in found.rows:
+        typer.echo(f"{count} all-reduces of {format_bytes(nbytes)}: {format_seconds(own)} each with '{mine.name}', "
+                   f"{format_seconds(now)} now (the break-even)")  # fmt: skip
+    typer.echo(f"step {format_seconds(found.step)} -> {format_seconds(found.with_kernel)}: {found.gain:+.1%} tokens/s")
 
 
 @app.command(epilog=EXAMPLES)

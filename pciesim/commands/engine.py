@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=T
 def explain(
     topo: Annotated[str, typer.Option(metavar="FILE|NAME", help="Output of 'nvidia-smi topo -m'.")],
     model: Annotated[str, typer.Option(metavar="FILE|NAME", help="Model description.")],
-    engine: Annotated[str, typer.Option(metavar="NAME", help="Engine, or the path of an engine file.")] = "sglang",
+    engine: Annotated[str, typer.Option(metavar="FILE|NAME", help="Engine, or the path of an engine file.")] = "sglang",
     tp: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Tensor-parallel degree.", show_default="all GPUs")
     ] = None,
@@ -38,7 +39,7 @@ def explain(
     """Show which backend serves every collective of a decode step, by which rule, and why not an earlier one."""
     from pciesim.api import load_scenario
     from pciesim.commands.predict import parse_options
-    from pciesim.reports.engine_explain import explain_json, explain_text
+    from pciesim.reports.engine_explain import PIPED_WIDTH, explain_json, explain_text
     from pciesim.schedule import explain as explained
     from pciesim.step import decision_for, schedule_of
 
@@ -48,13 +49,15 @@ def explain(
         options=parse_options("--engine-option", engine_option or []),
     )  # fmt: skip
     found = explained(schedule_of(scenario), lambda op: decision_for(scenario, op))
-    typer.echo((explain_json if json else explain_text)(scenario, found).rstrip())
+    width = shutil.get_terminal_size((PIPED_WIDTH, 0)).columns
+    typer.echo((explain_json(scenario, found) if json else explain_text(scenario, found, width)).rstrip())
 
 
 @app.command("list")
 def list_engines() -> None:
     """List the engines and versions that ship with pciesim."""
     from pciesim.formats.engine_yaml import engine_names, load_engine
-    from pciesim.reports.engine_explain import engine_list_text
+    from pciesim.reports.engine_explain import PIPED_WIDTH, engine_list_text
 
-    typer.echo(engine_list_text([load_engine(name) for name in engine_names()]).rstrip())
+    width = shutil.get_terminal_size((PIPED_WIDTH, 0)).columns
+    typer.echo(engine_list_text({name: load_engine(name) for name in engine_names()}, width).rstrip())

@@ -30,6 +30,13 @@ class Phase(StrEnum):
     PREFILL = "prefill"
 
 
+class Kernels(StrEnum):
+    """Where kernel times come from."""
+
+    SHIPPED = "shipped"
+    AICONFIGURATOR = "aiconfigurator"
+
+
 class Evaluator(StrEnum):
     """How the time of a step is found."""
 
@@ -107,11 +114,22 @@ def predict(
     attention_dp: Annotated[
         int, typer.Option(min=1, metavar="N", help="Groups of a replica that attend to different sequences.")
     ] = 1,
+    skew: Annotated[
+        float,
+        typer.Option(
+            min=0, max=3, metavar="S", help="Spread of the routed experts' popularity (log-normal); 0: all alike."
+        ),
+    ] = 1.0,
     gpus: Annotated[
         str | None,
         typer.Option(metavar="LIST", help="GPUs to use, as in 0,1,2,3 or 0-3.", show_default="chosen by distance"),
     ] = None,
-    engine: Annotated[str, typer.Option(metavar="NAME", help="Serving engine whose schedule is followed.")] = "sglang",
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|NAME", help="Serving engine and version, as a file or one of 'pciesim engine list'."
+        ),
+    ] = "sglang",
     engine_option: Annotated[
         list[str] | None,
         typer.Option(
@@ -130,6 +148,9 @@ def predict(
             show_default="by GPU and wiring",
         ),
     ] = None,
+    kernels: Annotated[
+        Kernels, typer.Option(help="Kernel tables: shipped, or those of the optional library for this GPU.")
+    ] = Kernels.SHIPPED,
     evaluator: Annotated[Evaluator, typer.Option(help="Simulate the step, or use the closed form.")] = (
         Evaluator.SIMULATE
     ),
@@ -179,6 +200,8 @@ def predict(
         attention_dp=attention_dp,
         options=parse_options("--engine-option", engine_option or []),
         layers=layers_out is not None,
+        kernels=kernels.value,
+        skew=skew,
     )
     if trace is not None:
         from pciesim.api import load_scenario
@@ -186,6 +209,7 @@ def predict(
         from pciesim.formats.files import write_text
         from pciesim.reports.trace_json import trace_json
         from pciesim.step import evaluate_step, timer_of
+        from pciesim.workload import Workload
 
         if phase is not Phase.DECODE:
             raise InputError("--trace shows a decode step; leave --phase prefill out")
@@ -194,6 +218,7 @@ def predict(
             gpus=None if gpus is None else parse_gpus(gpus), engine=engine, allreduce=allreduce, profile=profile,
             overlay=overlay, nccl=parse_assignments("--nccl", nccl or []), ep=ep, dp=dp, pp=pp,
             attention_dp=attention_dp, options=parse_options("--engine-option", engine_option or []),
+            kernels=kernels.value, work=Workload(batch=batch, context=prediction.request.context, skew=skew),
         )  # fmt: skip
         write_text(trace, trace_json(scenario, evaluate_step(scenario, timer_of(scenario, evaluator.value))))
     if layers_out is not None:

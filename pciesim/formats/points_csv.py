@@ -15,7 +15,7 @@ from pciesim.formats.documents import read_text
 from pciesim.schedule import CollectiveKind
 from pciesim.units import US
 
-__all__ = ["read_iterations", "read_points", "read_steps"]
+__all__ = ["POINT_COLUMNS", "points_text", "read_iterations", "read_points", "read_steps"]
 
 POINT_COLUMNS: Final = (
     "dataset",

@@ -97,7 +97,7 @@ class ProfileDocument(Document):
     name: str
     gpu: str
     description: str
-    runs: dict[str, str] = {}
+    runs: dict[str, str] = Field(default_factory=dict)
     parameters: dict[str, ParameterDocument]
 
 

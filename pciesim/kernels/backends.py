@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["SPREAD", "Backends", "spread_of"]
+__all__ = ["SPREAD", "Backends", "routing_of", "spread_of"]
 
 SPREAD: Final = (0.0, 1.0, 1.6)
 """Lowest, usual and highest spread of experts' popularity: the range that a time's interval covers.
@@ -32,6 +32,11 @@ class Backends:
     experts: str = "flashinfer_cutlass"
     attention: str = "flashinfer"
     routing: str = f"{_LOGNORMAL}{SPREAD[1]}"
+
+
+def routing_of(spread: float) -> str:
+    """The name of the routing with that spread of popularity."""
+    return f"{_LOGNORMAL}{spread}"
 
 
 def spread_of(routing: str) -> float | None:

@@ -120,7 +120,7 @@ def _same_shape(kernel: RoutedExperts, candidate: _Candidate, donor: Donor, back
         detail += f" standing in for {backends.engine} {backends.experts}"
     floor = min(datasheet_floor(needs, donor.gpu), value)  # the number of experts hit is an expectation
     time = KernelTime.around(value, spread, source=source, detail=detail, floor=floor)
-    return _routed_otherwise(time, curve, kernel, donor, backends.routing, rows)
+    return _routed_otherwise(time, curve, kernel, donor, routing=backends.routing, rows=rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,9 @@ def _along_tokens(curve: Curve, kernel: RoutedExperts, donor: Donor, routing: st
 
 
 def _tokens_that_hit(hit: float, kernel: RoutedExperts, rows: str) -> float:
-    """Tokens of balanced or uniform rows that hit so many experts (all but half of one: uniform tokens never hit all)."""
+    """Tokens of balanced or uniform rows that hit so many experts. All but half of one count as all: random tokens
+    never hit every one for certain.
+    """
     if rows != UNIFORM:
         return hit / kernel.top_k
     missed = max(kernel.experts - hit, _ALL_BUT)
@@ -196,7 +198,7 @@ def _at(curve: Curve, tokens: float, kernel: RoutedExperts, donor: Donor, rows: 
 
 
 def _routed_otherwise(
-    time: KernelTime, curve: Curve, kernel: RoutedExperts, donor: Donor, routing: str, rows: str
+    time: KernelTime, curve: Curve, kernel: RoutedExperts, donor: Donor, *, routing: str, rows: str
 ) -> KernelTime:
     """The range widened by what the least and the most skewed usual routing would change."""
     if spread_of(routing) is None:
@@ -253,7 +255,7 @@ def _nearest_shape(
         value=max(value, floor), low=max(low * (1 - extra.below), floor), high=max(high * (1 + extra.above), floor),
         source=KernelSource.BORROWED, detail=detail, floor=floor,
     )  # fmt: skip
-    return _routed_otherwise(time, curve, stored_shape, donor, backends.routing, label)
+    return _routed_otherwise(time, curve, stored_shape, donor, routing=backends.routing, rows=label)
 
 
 def _shapes(table: CurveTable, kernel: RoutedExperts, routing: str, *, gated: bool) -> Iterator[RoutedExperts]:

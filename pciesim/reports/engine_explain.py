@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from pciesim.scenario import Scenario
@@ -13,12 +14,19 @@ from pciesim.units import format_bytes
 __all__ = ["SCHEMA", "engine_list_text", "explain_json", "explain_text"]
 
 SCHEMA: Final = "pciesim/engine-explain/1"
+PIPED_WIDTH: Final = 100
 
 
-def explain_text(scenario: Scenario, explained: Sequence[ExplainedCollective]) -> str:
-    """Every collective with the backend that serves it, and why each earlier one does not."""
+def explain_text(scenario: Scenario, explained: Sequence[ExplainedCollective], width: int = PIPED_WIDTH) -> str:
+    """Every collective with the backend that serves it, and why each earlier one does not, in ``width`` columns."""
     parts = (_head(scenario), _collectives(scenario, explained), _kernels(scenario), _options(scenario))
-    return "\n".join(line for part in parts for line in part) + "\n"
+    return "\n".join(wrapped for part in parts for line in part for wrapped in _wrapped(line, width)) + "\n"
+
+
+def _wrapped(line: str, width: int, hang: int = 0) -> list[str]:
+    """A line in several, the others indented two columns more than the first (or ``hang``)."""
+    indent = " " * (hang or len(line) - len(line.lstrip()) + 2)
+    return textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _head(scenario: Scenario) -> Iterable[str]:
@@ -113,10 +121,19 @@ def _collective(each: ExplainedCollective) -> dict[str, Any]:
     }
 
 
-def engine_list_text(engines: Sequence[EngineSpec]) -> str:
-    """One line an engine."""
-    width = max(len(engine.name) for engine in engines)
-    return "".join(f"{engine.name:{width}}  {engine.title} {engine.version}: {engine.source}\n" for engine in engines)
+def engine_list_text(engines: Mapping[str, EngineSpec], width: int = PIPED_WIDTH) -> str:
+    """One paragraph an engine; names of the same engine (``sglang`` is the newest ``sglang-...``) share it."""
+    named: dict[tuple[str, str], list[str]] = {}
+    for name, engine in engines.items():
+        named.setdefault((f"{engine.title} {engine.version}", engine.source), []).append(name)
+    titles = {key: ", ".join(names) for key, names in named.items()}
+    margin = max(map(len, titles.values()))
+    lines = [
+        line
+        for (title, source), names in titles.items()
+        for line in _wrapped(f"{names:{margin}}  {title}: {source}", width, hang=margin + 2)
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _listed(names: Sequence[str]) -> str:

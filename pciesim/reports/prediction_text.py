@@ -175,7 +175,8 @@ def _bound(prediction: Prediction) -> Iterable[Text]:
     yield Text("")
     yield Text(
         f"Bound by {bound}: {largest.count} {largest.kind.replace('_', '-')}s of {format_bytes(largest.nbytes)} at "
-        f"{largest.latency.value / MS:.2f} ms each; {calls / MS:.0f} ms of collectives, {kernels / MS:.0f} ms of kernels"
+        f"{largest.latency.value / MS:.2f} ms each; "
+        f"{calls / MS:.0f} ms of collectives, {kernels / MS:.0f} ms of kernels"
     )
 
 
@@ -224,7 +225,7 @@ def _links(prediction: Prediction) -> Iterable[Text]:
         carried = f"{format_bytes(link.nbytes)} a {_unit(prediction)}"
         yield Text(f"Busiest link: {link.name}, {carried}, busy {_percent(link.busy)} of it")
     for more in dict.fromkeys(line.in_step for line in lines if line.in_step):
-        yield Text(f"Of each call, {more / US:.1f} us is there only among a step's other kernels: cold code, ranks apart")
+        yield Text(f"Of each call, {more / US:.1f} us is there only among other kernels: cold code, ranks apart")
     for kind, reason in dict.fromkeys((line.kind, line.reason) for line in lines if line.reason):
         yield Text(f"Why, for {kind.replace('_', '-')}: {reason}")
 

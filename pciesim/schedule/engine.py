@@ -62,8 +62,9 @@ class EngineSpec:
     the main stream inside CUDA graphs, up to ``side_stream_rows`` rows (0: any). ``graph_rows`` are the sizes of
     captured decode graphs: a batch is padded to the next one (none: no padding). ``prefill_chunk`` is the default
     prompt chunk. ``whole`` False leaves out what is not a layer (a benchmark's step). ``host_parameter`` names the
-    profile's figure for the host's time between steps. ``ranks_route_alone``: every rank routes tokens of its own (a
-    benchmark), so that ranks reach the sum after their experts apart. ``options`` are the flags and variables that were set.
+    profile's figure for the host's time between steps. ``ranks_route_alone``: every rank routes
+    tokens of its own (a benchmark), so that ranks reach the sum after their experts apart. ``options`` are the flags
+    and variables that were set.
     """
 
     name: str

@@ -21,6 +21,7 @@ CONTRACTS = {
 DOOR = {
     "cli",
     "commands",
+    "accuracy",
     "refit",
     "whatif",
     "api",

@@ -34,8 +34,10 @@ def test_explain_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["engine", "list"]) == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    out = capsys.readouterr().out
+    names = [name for line in out.splitlines() for name in line.partition("  ")[0].split(", ")]
     assert {"sglang", "sglang-0.5.9", "sglang-0.5.23", "vllm", "vllm-0.17", "vllm-0.33", "torch-graph"} <= set(names)
+    assert max(map(len, out.splitlines())) <= 100
 
 
 ASK = ["predict", "--topo", "rtx6000x8", "--model", "qwen35_397b", "--evaluator", "estimate"]

@@ -13,6 +13,8 @@ from pciesim.formats.catalogue import gpu_type
 from pciesim.formats.kernel_tables import load_kernel_tables, measured_gpus, read_curve_table
 from pciesim.hardware import GpuType
 from pciesim.kernels import Backends, Donor, KernelLibrary, KernelSource
+from pciesim.kernels.experts import experts_time
+from pciesim.kernels.small import small_time
 from pciesim.kernels.work import distinct_experts, work
 from pciesim.model import Precision
 from pciesim.schedule import DecodeAttention, DeltaRule, Elementwise, Gemm, Host, RoutedExperts
@@ -256,3 +258,47 @@ def test_every_kernel_has_an_ordered_answer(rtx: Donor, h200: Donor, kernel: Gem
     assert 0 <= time.floor <= time.value
     assert 0 < time.low <= time.value <= time.high
     assert time.detail
+
+
+@pytest.mark.parametrize("tokens", [1, 8, 64])
+def test_uniform_rows_answer_a_uniform_router(tokens: int) -> None:
+    """PyTorch's grouped GEMM was measured with random tokens: a row of its own for its own routing."""
+    kernel = RoutedExperts(
+        tokens=tokens, hidden=2048, intermediate=768, experts=128, top_k=8, tp=2, ep=1,
+        precision=Precision.BF16, gated=True,
+    )  # fmt: skip
+    donor = Donor(gpu=gpu_type("h200"), tables=load_kernel_tables("h200"))
+    table = donor.tables.table("moe/torch__torch_grouped__bf16")
+    assert table is not None
+    row = table.curve(2048, 768, 8, 128, 2, 1, "uniform")
+    assert row is not None
+    uniform = experts_time(kernel, donor, Backends(engine="torch", experts="torch_grouped", routing="lognormal_0"))
+    assert uniform.source is KernelSource.MEASURED
+    assert uniform.value == pytest.approx(row.at(tokens))
+    skewed = experts_time(kernel, donor, Backends(engine="torch", experts="torch_grouped", routing="lognormal_1"))
+    assert skewed.value <= uniform.value * (1 + 1e-9)
+
+
+def test_sorting_takes_as_long_for_any_width() -> None:
+    donor = Donor(gpu=gpu_type("h200"), tables=load_kernel_tables("h200"))
+    times = {
+        width: small_time(Elementwise(kind="argsort", nbytes=4.0 * 8 * width, width=width), donor).value
+        for width in (2048, 7168)
+    }
+    assert times[2048] == pytest.approx(times[7168])
+    assert times[2048] == pytest.approx(12.687 * US)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "below"),
+    [
+        (Gemm(m=1, n=4096, k=4096, precision=Precision.BF16), 0.5),
+        (Gemm(m=1, n=4096, k=4096, precision=Precision.FP8), 0.3),
+    ],
+)
+def test_lent_low_precision_ranges_are_wider(kernel: Gemm, below: float) -> None:
+    """An FP8 GEMM of RTX PRO 6000 is up to three times too slow for other architectures."""
+    lender = Donor(gpu=gpu_type("rtx_pro_6000"), tables=load_kernel_tables("rtx_pro_6000"))
+    time = KernelLibrary(gpu=gpu_type("l40s"), donors=[lender]).time(kernel)
+    assert time.source is KernelSource.BORROWED
+    assert (time.low / time.value < 0.5) is (below < 0.5) or time.low == time.floor

@@ -62,6 +62,7 @@ def test_unknown_precision_name_is_an_unknown_name() -> None:
         parse_model(SMALL.replace("o_proj", "x"), source="m.yaml")
 
 
+@pytest.mark.bench
 @pytest.mark.parametrize("path", sorted(MODELS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_shipped_model_loads_quickly(path: Path) -> None:
     """Under 10 ms once the libraries are imported (best of five: the machine may be busy)."""

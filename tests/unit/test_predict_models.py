@@ -18,8 +18,9 @@ PROMPTS = ("qwen35_397b", "deepseek_v32", "nemotron3_super", "gpt_oss_120b", "gl
 
 
 @pytest.mark.parametrize(
-    ("name", "phase"), [*((name, "decode") for name in shipped_names("models")), *((name, "prefill") for name in PROMPTS)]
-)  # fmt: skip
+    ("name", "phase"),
+    [*((name, "decode") for name in shipped_names("models")), *((name, "prefill") for name in PROMPTS)],
+)
 def test_every_model_predicts(name: str, phase: str) -> None:
     """The step adds up, and is at least the kernels' bytes at datasheet bandwidth; or the model fits no box here."""
     model = load_model(find_input("models", name))
@@ -39,3 +40,14 @@ def test_every_model_predicts(name: str, phase: str) -> None:
             assert answer.step_latency.value > max(line.floor for line in answer.kernels)
             return
     assert name in TOO_LARGE
+
+
+def test_skew_of_the_router_saves_experts() -> None:
+    """At 64 users a router that prefers some experts hits fewer of them; at one user the skew changes nothing."""
+    steps = {
+        (batch, skew): predict(topo="rtx6000x8", model="qwen35_397b", batch=batch, skew=skew).step_latency.value
+        for batch in (1, 64)
+        for skew in (0.0, 1.0, 1.6)
+    }
+    assert steps[64, 0.0] > steps[64, 1.0] > steps[64, 1.6]
+    assert steps[1, 0.0] == pytest.approx(steps[1, 1.6])

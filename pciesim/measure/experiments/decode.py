@@ -22,7 +22,7 @@ from pciesim.measure.timing import in_graph
 __all__ = ["MODELS", "Shape", "run"]
 
 TOKENS: Final = (1, 4, 8, 32, 128)
-CONTEXTS: Final = (1024, 16384)
+CONTEXTS: Final = (2**10, 2**14)  # tokens
 OWN: Final = {"p2p": ("push_peer",), "host": ("push_host", "pull_host")}
 
 
