@@ -15,7 +15,6 @@ from pciesim.compare.memo import Memo
 from pciesim.compare.outcome import outcome_of
 from pciesim.errors import InputError, PciesimError
 from pciesim.formats.documents import read_text
-from pciesim.formats.files import write_text
 from pciesim.formats.points_csv import read_iterations
 from pciesim.profile import Interval, Profile
 from pciesim.refit import draft_residual, iteration_scenario
@@ -26,7 +25,14 @@ from pciesim.units import GB, MS, US, Seconds, format_bytes
 from pciesim.whatif.loading import Loader
 
 __all__ = [
-    "Comparison", "IterationError", "ab_page", "comparisons", "draft_costs", "iteration_errors", "within", "write_page",
+    "Comparison",
+    "IterationError",
+    "ab_page",
+    "comparisons",
+    "draft_costs",
+    "filled_page",
+    "iteration_errors",
+    "within",
 ]  # fmt: skip
 
 FOLDER: Final = "ab_published"
@@ -204,14 +210,14 @@ def draft_costs(errors: Sequence[IterationError]) -> dict[str, Seconds]:
     }
 
 
-def write_page(page: Path, runs: Path) -> None:
-    """Fills the tables of docs/what-if.md in."""
-    text = replace_block(read_text(page), ab_page(runs))
+def filled_page(text: str, runs: Path) -> str:
+    """docs/what-if.md with its tables made again. Raises ValueError when its marks are missing."""
+    text = replace_block(text, ab_page(runs))
     before, begin, rest = text.partition("<!-- strategies:begin -->")
     _, end, after = rest.partition("<!-- strategies:end -->")
     if not begin or not end:
         raise ValueError("the page has no strategies:begin ... strategies:end")
-    write_text(page, f"{before}{begin}\n{strategies_markdown()}{end}{after}")
+    return f"{before}{begin}\n{strategies_markdown()}{end}{after}"
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------

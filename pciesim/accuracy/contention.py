@@ -8,24 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pciesim.accuracy.document import replace_block
 from pciesim.api import load_profile
 from pciesim.calibrate.contention import FlowCase, FlowRow, fit_constants, predict_flows
 from pciesim.contention import Rules
 from pciesim.flows import FlowsResult, Metric
 from pciesim.formats.catalogue import gpu_type
 from pciesim.formats.contention_csv import read_flow_rows
-from pciesim.formats.documents import read_text
-from pciesim.formats.files import write_text
 from pciesim.formats.flow_text import parse_flows
 from pciesim.formats.shipped import find_input, shipped_folder
 from pciesim.formats.topology import load_fabric
 from pciesim.physics import RouteCosts
 from pciesim.units import GB, BytesPerSecond
 
-__all__ = ["RUNS", "FlowError", "contention_table", "fitted_constants", "flow_cases", "flow_errors", "write_page"]
+__all__ = ["FLOWS", "RUNS", "FlowError", "contention_table", "fitted_constants", "flow_cases", "flow_errors"]
 
-RUNS: Final = Path("calibration/runs/contention_published/flows.csv")
+FLOWS: Final = Path("contention_published/flows.csv")  # below the folder of runs
+RUNS: Final = Path("calibration/runs") / FLOWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +88,6 @@ def contention_table(runs: Path = RUNS) -> str:
         own = [error for error in errors if error.row.box == box]
         lines += ["", f"### {box}", "", _constants(own), "", *_rows(own)]
     return "\n".join(lines) + "\n"
-
-
-def write_page(page: Path = Path("docs/contention.md"), runs: Path = RUNS) -> None:
-    """Puts the present tables between the accuracy marks of the page."""
-    write_text(page, replace_block(read_text(page), contention_table(runs)))
 
 
 def _summary(errors: Sequence[FlowError]) -> Iterable[str]:

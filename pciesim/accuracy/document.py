@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from pciesim.accuracy.collectives import DATASETS, PointError, point_errors
+from pciesim.accuracy.engine_steps import torch_step_lines, torch_steps
+from pciesim.accuracy.prompts import prompt_errors, prompt_lines
 from pciesim.accuracy.steps import StepError, step_errors
 from pciesim.units import KIB, MS, US, format_bytes
 
@@ -48,8 +50,10 @@ def readme_table(runs: Path) -> str:
 
 
 def accuracy_page(runs: Path) -> str:
-    """The whole table: every dataset, fitted or held out, with its worst points."""
+    """The tables of docs/accuracy.md: every dataset, fitted or held out, with its worst points."""
     parts = ["## Decode steps", "", *_step_lines(step_errors(runs)), ""]
+    parts += ["## Prompts", "", *prompt_lines(prompt_errors(runs)), ""]
+    parts += ["## Own decode steps on two H200 (PyTorch in a CUDA graph)", "", *torch_step_lines(torch_steps(runs)), ""]
     for profile, name in DATASETS:
         parts += [f"## Collectives: profile `{profile}`, runs `{name}`", "", *_point_lines(profile, runs, name), ""]
     return "\n".join(parts)

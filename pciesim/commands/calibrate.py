@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -342,14 +342,24 @@ def accuracy(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail when a table would change.")] = False,
 ) -> None:
     """Hold every prediction against its measurement and write the tables into the docs."""
+    from pciesim.accuracy import ab, contention
     from pciesim.accuracy.document import accuracy_page, readme_table, replace_block
     from pciesim.errors import CalibrationError
     from pciesim.formats.documents import read_text
     from pciesim.formats.files import write_text
 
-    for path, block in ((page, accuracy_page(runs)), (readme, readme_table(runs))):
+    pages: tuple[tuple[Path, Callable[[str], str]], ...] = (
+        (page, lambda text: replace_block(text, accuracy_page(runs))),
+        (readme, lambda text: replace_block(text, readme_table(runs))),
+        (page.with_name("what-if.md"), lambda text: ab.filled_page(text, runs)),
+        (
+            page.with_name("contention.md"),
+            lambda text: replace_block(text, contention.contention_table(runs / contention.FLOWS)),
+        ),
+    )
+    for path, filled in pages:
         old = read_text(path)
-        new = replace_block(old, block)
+        new = filled(old)
         if check and new != old:
             raise CalibrationError(f"{path} does not show the present accuracy; run 'pciesim calibrate accuracy'")
         if not check:
