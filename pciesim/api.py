@@ -16,6 +16,7 @@ from pciesim.formats.engine_yaml import load_engine
 from pciesim.formats.kernel_tables import load_kernel_tables, measured_gpus
 from pciesim.formats.model import load_model
 from pciesim.formats.profile_yaml import read_profile
+from pciesim.formats.runs_csv import read_curve
 from pciesim.formats.shipped import find_input, shipped_names
 from pciesim.formats.topology import load_fabric
 from pciesim.hardware import GpuType
@@ -32,7 +33,7 @@ from pciesim.schedule import EngineSpec
 from pciesim.units import KIB
 from pciesim.workload import Parallelism, Phase, Workload
 
-__all__ = ["kernel_clock", "load_profile", "load_scenario", "nccl_environment", "predict"]
+__all__ = ["kernel_clock", "load_profile", "load_scenario", "names_curve", "nccl_environment", "predict"]
 
 _CONTEXT: Final = KIB  # tokens in the cache where none are named
 SHIPPED: Final = "shipped"
@@ -80,7 +81,8 @@ def predict(
 
     ``topo``, ``model`` and ``profile`` are paths or names of shipped files; ``tp`` None is all GPUs (of ``gpus``, or
     of the file) over ``dp`` replicas of ``pp`` stages. ``prompt`` tokens are read in chunks of ``chunk`` (None: the
-    engine's default). ``context`` tokens are cached already (None: 1024, and none before a prompt). ``options`` are
+    engine's default). ``allreduce`` is ``auto``, an algorithm, or a CSV of sizes and latencies of an all-reduce of
+    one's own. ``context`` tokens are cached already (None: 1024, and none before a prompt). ``options`` are
     flags and variables of the engine. Raises InputError for anything that cannot be read or does not make sense,
     Infeasible when the answer is no. ``layers`` adds every op of the schedule to the answer. ``kernels`` are the kernel
     tables: ``shipped``, or ``aiconfigurator``, the optional library's own of this GPU. ``skew`` is the spread
@@ -150,7 +152,8 @@ def load_scenario(
         fabric = replace(fabric, nccl=nccl_environment(fabric.nccl, nccl))
     spec = load_model(find_input("models", model))
     engine_spec = load_engine(engine).with_options(options or {})
-    if allreduce != "auto" and allreduce not in ALGORITHMS:
+    own = read_curve(Path(allreduce)) if names_curve(allreduce) else None
+    if own is None and allreduce != "auto" and allreduce not in ALGORITHMS:
         raise UnknownName("all-reduce algorithm", allreduce, ["auto", *ALGORITHMS])
     if not fabric.gpu_model:
         fabric = replace(fabric, gpu_model=_DEFAULT_DONORS[0], assumptions=(*fabric.assumptions, _UNKNOWN_GPU))
@@ -169,9 +172,15 @@ def load_scenario(
         engine=engine_spec,
         profile=parameters,
         clock=kernel_clock(gpu, engine_spec, spec, kernels, skew=work.skew if work else SPREAD[1]),
-        allreduce=allreduce,
+        allreduce=own.title if own else allreduce,
+        own=own,
     )
     return scenario, choice
+
+
+def names_curve(allreduce: str) -> bool:
+    """Whether an all-reduce is given as the file of a measured curve instead of a name."""
+    return allreduce not in ALGORITHMS and (allreduce.endswith(".csv") or Path(allreduce).is_file())
 
 
 def load_profile(name: str | None, gpu: GpuType) -> Profile:

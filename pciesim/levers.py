@@ -99,8 +99,9 @@ def _other_all_reduce(costs: Costs) -> Iterable[Lever]:
     gain, name = max(options, default=(0.0, ""))
     if gain > 0:
         then = slowest(costs.reference, costs.parallelism, op, name).lowered.program.traversals
+        before = now.lowered.program.traversals or "unknown"  # a kernel of one's own
         yield Lever(
-            what=f"all-reduce: {now.lowered.program.traversals} -> {then} traversals a call",
+            what=f"all-reduce: {before} -> {then} traversals a call",
             how=f"--allreduce {name}",
             saves=_saving(costs, name),
             caveat="a kernel that the stock engine refuses on this box; needs a patched engine and peer-to-peer",

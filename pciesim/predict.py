@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 
 from pciesim.evaluate.collective import CollectiveTimer
 from pciesim.fabric import Assumption
 from pciesim.levers import Costs, find_levers
 from pciesim.memory import check_memory
-from pciesim.prediction import BusiestLink, CollectiveLine, KernelLine, OpLine, Prediction, Request
+from pciesim.prediction import (
+    BreakEven,
+    BusiestLink,
+    CollectiveLine,
+    KernelLine,
+    OpLine,
+    OwnKernelGain,
+    Prediction,
+    Request,
+)
 from pciesim.profile import Interval
 from pciesim.scenario import Scenario
 from pciesim.schedule import Category, Collective, CollectiveKind, Compute, Host, Kernel
@@ -70,6 +80,7 @@ def predict(
         memory=memory,
         sensitivities=rank(totals, 4),
         assumptions=scenario.fabric.assumptions + _assumptions(scenario),
+        own_kernel=_own_kernel(scenario, step, timer),
     )
 
 
@@ -215,6 +226,25 @@ def _collective_lines(
     return tuple(lines)
 
 
+def _own_kernel(scenario: Scenario, step: Step, timer: CollectiveTimer) -> OwnKernelGain | None:
+    """The step with the user's all-reduce against the step as the engine would serve it by itself."""
+    if scenario.own is None:
+        return None
+    other = evaluate_step(replace(scenario, allreduce="auto"), timer, step.schedule)
+    counts: Counter[tuple[int, Seconds, Seconds, str]] = Counter()
+    for op, timed in step.timed.items():
+        if timed.name == scenario.own.title:
+            then = other.timed[op]
+            counts[op.nbytes, timed.latency, then.latency, then.lowered.algorithm] += step.counts[op]
+    return OwnKernelGain(
+        saves=other.timeline.length - step.timeline.length,
+        against=tuple(
+            BreakEven(nbytes=nbytes, count=count, own=own, latency=latency, algorithm=algorithm)
+            for (nbytes, own, latency, algorithm), count in counts.items()
+        ),
+    )
+
+
 def _kernel_lines(step: Step) -> tuple[KernelLine, ...]:
     counts: Counter[tuple[str, Category, Kernel]] = Counter(
         (op.name, op.category, op.kernel)
@@ -300,6 +330,14 @@ def _assumptions(scenario: Scenario) -> tuple[Assumption, ...]:
                 "independently",
                 settle="expert counts from the engine's metrics",
                 matters="routed-expert time above one token",
+            )
+        )
+    if scenario.own is not None:
+        found.append(
+            Assumption(
+                text=f"{scenario.own.title} takes here and in a step what it took where it was measured",
+                settle="measure it between other kernels inside a CUDA graph, on these GPUs",
+                matters="every all-reduce it serves, one for one",
             )
         )
     nccl = scenario.fabric.nccl

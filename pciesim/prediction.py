@@ -10,8 +10,8 @@ from pciesim.profile import Interval
 from pciesim.units import Bytes, Flop, Seconds
 
 __all__ = [
-    "BusiestLink", "CollectiveLine", "KernelLine", "Lever", "MemoryUse", "OpLine", "Prediction", "Request",
-    "Sensitivity",
+    "BreakEven", "BusiestLink", "CollectiveLine", "KernelLine", "Lever", "MemoryUse", "OpLine", "OwnKernelGain",
+    "Prediction", "Request", "Sensitivity",
 ]  # fmt: skip
 
 
@@ -60,6 +60,28 @@ class CollectiveLine:
     traversals: int
     reason: str = ""  # why this algorithm, protocol and transport
     in_step: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakEven:
+    """Equal all-reduces of a step by a kernel of one's own, against what the engine would take by itself.
+
+    ``own`` is the latency of one call, ``latency`` that of the engine's ``algorithm``: from there on one's own loses.
+    """
+
+    nbytes: int
+    count: int
+    own: Seconds
+    latency: Seconds
+    algorithm: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnKernelGain:
+    """What an all-reduce of one's own ``saves`` of the whole step (negative: costs), and where it would break even."""
+
+    saves: Seconds
+    against: tuple[BreakEven, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +196,7 @@ class Prediction:
     assumptions: tuple[Assumption, ...]
     warnings: tuple[str, ...] = ()
     ops: tuple[OpLine, ...] = ()  # where they were asked for
+    own_kernel: OwnKernelGain | None = None  # where an all-reduce of one's own was asked for
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

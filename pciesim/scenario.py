@@ -15,9 +15,10 @@ from pciesim.kernels import KernelTime
 from pciesim.model import ModelSpec
 from pciesim.profile import Interval, Profile
 from pciesim.schedule import EngineSpec, Kernel, Schedule, Speculation
+from pciesim.units import Bytes, Seconds
 from pciesim.workload import Parallelism, Workload
 
-__all__ = ["KernelClock", "Scenario", "ScheduleTransform"]
+__all__ = ["KernelClock", "OwnKernel", "Scenario", "ScheduleTransform"]
 
 
 class KernelClock(Protocol):
@@ -40,9 +41,21 @@ class ScheduleTransform(Protocol):
         """The changed schedule."""
 
 
+class OwnKernel(Protocol):
+    """A measured all-reduce of one's own: a frozen value, so that scenarios stay memo keys."""
+
+    @property
+    def title(self) -> str:
+        """As outputs name the algorithm, and ``Scenario.allreduce`` asks for it."""
+
+    def latency(self, nbytes: Bytes) -> Seconds:
+        """One call. Raises InputError for a size too far from those measured."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """``gpus`` are the fabric's device names in rank order; ``allreduce`` is ``auto`` (the engine's rule) or a name.
+    """``gpus`` are the fabric's device names in rank order; ``allreduce`` is ``auto`` (the engine's rule), a name,
+    or the title of ``own``.
 
     ``speculation`` drafts tokens in every decode iteration, which then ``yields`` each sequence that many tokens (a
     property of model and prompts, not of the box). ``transforms`` change the schedule the engine would issue,
@@ -59,6 +72,7 @@ class Scenario:
     profile: Profile
     clock: KernelClock
     allreduce: str = "auto"
+    own: OwnKernel | None = None
     speculation: Speculation | None = None
     yields: Interval = _ONE
     transforms: tuple[ScheduleTransform, ...] = ()

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Flow", "max_min", "violations"]
+__all__ = ["Flow", "components", "max_min", "violations"]
 
 _TOLERANCE: Final = 1e-12  # relative; two levels closer than this bind together
 
@@ -82,6 +82,31 @@ def max_min(capacity: Sequence[float], flows: Sequence[Flow]) -> list[float]:
         for constraint in active:
             residual[constraint] = max(residual[constraint], 0.0)
     return rates
+
+
+def components(flows: Sequence[Flow]) -> list[list[int]]:
+    """Groups of flows that share no constraint with each other, each in the flows' order.
+
+    Rates of one group do not depend on the others: when a flow starts or ends, only its group has to be solved again.
+    """
+    group_of: dict[int, int] = {}  # constraint -> a group that uses it
+    parent: list[int] = []
+
+    def root(group: int) -> int:
+        while parent[group] != group:
+            parent[group] = parent[parent[group]]
+            group = parent[group]
+        return group
+
+    for position, flow in enumerate(flows):
+        parent.append(position)
+        for constraint, _ in flow.uses:
+            other = group_of.setdefault(constraint, position)
+            parent[root(position)] = root(other)
+    members: dict[int, list[int]] = {}
+    for position in range(len(flows)):
+        members.setdefault(root(position), []).append(position)
+    return list(members.values())
 
 
 def violations(

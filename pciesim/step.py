@@ -65,6 +65,7 @@ def timer_of(scenario: Scenario, evaluator: str) -> CollectiveTimer:
         compute_capability=scenario.gpu.compute_capability,
         profile=scenario.profile,
         evaluator=evaluator,
+        own=scenario.own,
     )
 
 

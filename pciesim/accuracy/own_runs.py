@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pciesim.api import load_profile, nccl_environment
-from pciesim.calibrate.curve import Curve
+from pciesim.collectives.curve import Curve
 from pciesim.collectives.nccl import plan
 from pciesim.collectives.task import BackendCosts, Task
 from pciesim.formats.catalogue import gpu_type

@@ -138,7 +138,11 @@ def predict(
         ),
     ] = None,
     allreduce: Annotated[
-        str, typer.Option(metavar="NAME", help="All-reduce algorithm, or auto for the engine's own choice.")
+        str,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="All-reduce algorithm, CSV of your own (bytes,latency_us), or auto: the engine's choice.",
+        ),
     ] = "auto",
     profile: Annotated[
         str | None,

@@ -29,7 +29,7 @@ class Memo:
 
     def timer(self, scenario: Scenario) -> CollectiveTimer:
         """The timer of a scenario's group."""
-        key = (scenario.fabric, scenario.gpus, scenario.gpu.compute_capability, scenario.profile)
+        key = (scenario.fabric, scenario.gpus, scenario.gpu.compute_capability, scenario.profile, scenario.own)
         if key not in self._timers:
             self._timers[key] = timer_of(scenario, self.evaluator)
         return self._timers[key]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
+from pciesim.collectives.curve import lower_own
 from pciesim.collectives.program import Program
 from pciesim.collectives.select import lower
 from pciesim.collectives.task import BackendCosts, Lowered, Task
@@ -15,6 +16,7 @@ from pciesim.evaluate.estimate import estimate
 from pciesim.evaluate.simulate import simulate
 from pciesim.fabric import Fabric
 from pciesim.profile import Profile
+from pciesim.scenario import OwnKernel
 from pciesim.schedule import CollectiveKind
 from pciesim.units import Seconds
 
@@ -48,7 +50,8 @@ class Timed:
 class CollectiveTimer:
     """Times collectives of one group of GPUs on one fabric under one profile.
 
-    The memo is this object's: its key is the question itself. ``evaluator`` is ``simulate`` or ``estimate``.
+    The memo is this object's: its key is the question itself. ``evaluator`` is ``simulate`` or ``estimate``. ``own``
+    is a measured all-reduce that serves under its title.
     """
 
     fabric: Fabric
@@ -56,6 +59,7 @@ class CollectiveTimer:
     compute_capability: int
     profile: Profile
     evaluator: str = "simulate"
+    own: OwnKernel | None = None
     _costs: list[BackendCosts] = field(init=False, compare=False, repr=False, default_factory=list)
     _neighbours: dict[Profile, CollectiveTimer] = field(init=False, compare=False, repr=False, default_factory=dict)
     _memo: dict[tuple[str, CollectiveKind, int], Timed] = field(
@@ -85,7 +89,8 @@ class CollectiveTimer:
                 compute_capability=self.compute_capability,
                 costs=self.costs,
             )
-            lowered = lower(algorithm, task)
+            own = self.own
+            lowered = lower_own(own, task) if own and algorithm == own.title else lower(algorithm, task)
             self._memo[key] = Timed(
                 name=algorithm, lowered=lowered, latency=EVALUATORS[self.evaluator](lowered.program)
             )
@@ -108,6 +113,7 @@ class CollectiveTimer:
                 compute_capability=self.compute_capability,
                 profile=profile,
                 evaluator="estimate",
+                own=self.own,
             )
         return self._neighbours[profile]
 

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import simpy
 
-from pciesim.sharing import Flow, max_min
+from pciesim.sharing import Flow, components, max_min
 from pciesim.units import Bytes, BytesPerSecond, Seconds
 
 __all__ = ["FluidNetwork", "RateMemo", "RateSolver"]
@@ -29,7 +29,11 @@ class RateSolver(Protocol):
 
 
 class RateMemo:
-    """Max-min rates by the set of active flows: a ring has a handful of distinct sets, solved once each."""
+    """Max-min rates by the set of active flows: a ring has a handful of distinct sets, solved once each.
+
+    A set is solved by its components, each remembered by itself: what a starting flow does not touch is not solved
+    again.
+    """
 
     __slots__ = ("_capacity", "_rates")
 
@@ -41,7 +45,15 @@ class RateMemo:
         """Max-min rates of the flows, in their order."""
         found = self._rates.get(flows)
         if found is None:
-            found = self._rates[flows] = max_min(self._capacity, flows)
+            groups = components(flows)
+            if len(groups) == 1:
+                found = max_min(self._capacity, flows)
+            else:
+                found = [0.0] * len(flows)
+                for group in groups:
+                    for position, rate in zip(group, self.rates(tuple(flows[i] for i in group)), strict=True):
+                        found[position] = rate
+            self._rates[flows] = found
         return found
 
 

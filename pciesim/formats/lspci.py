@@ -95,7 +95,7 @@ def read_lspci(text: str, gpus: int, *, source: str) -> OverlayDocument:
     }
     if ports and any("ACSCtl" in port.body for port in ports):
         data["host"] = {"acs_redirect": any(re.search(r"ACSCtl:.*ReqRedir\+", port.body) for port in ports)}
-    return OverlayDocument.model_validate(data)
+    return OverlayDocument.told_by(data, source=source)
 
 
 def read_lspci_tree(text: str, gpus: int, *, source: str) -> OverlayDocument:

@@ -10,9 +10,9 @@ import re
 from pathlib import Path
 from typing import Final
 
-from pciesim.calibrate.curve import Curve
 from pciesim.calibrate.points import Point
 from pciesim.calibrate.readings import Run
+from pciesim.collectives.curve import Curve
 from pciesim.errors import InputError
 from pciesim.formats.documents import read_text
 from pciesim.formats.runs_context import ImportContext

@@ -49,9 +49,8 @@ def read_query(text: str, gpus: int, *, source: str) -> OverlayDocument:
             bars.append(int(bar1) * MIB)
         entries[number] = entry
     p2p = {"bar1": f"{min(bars):.0f} B"} if bars else {}
-    return OverlayDocument.model_validate(
-        {"schema": "pciesim/topology/1", "notes": "; ".join(notes), "gpus": entries, "p2p": p2p}
-    )
+    data = {"schema": "pciesim/topology/1", "notes": "; ".join(notes), "gpus": entries, "p2p": p2p}
+    return OverlayDocument.told_by(data, source=source)
 
 
 def _value(body: str, pattern: str) -> str | None:

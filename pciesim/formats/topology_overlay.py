@@ -15,11 +15,13 @@ Everything is optional, and what is stated here wins over what was inferred::
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, ValidationInfo, field_validator
+from pydantic import Field, PositiveInt, ValidationError, ValidationInfo, field_validator
 
+from pciesim.errors import InputError
 from pciesim.formats.catalogue import ByteQuantity, Rate
 from pciesim.formats.documents import Document, read_document
 
@@ -225,6 +227,17 @@ class OverlayDocument(Document):
     def empty(cls) -> OverlayDocument:
         """An overlay that states nothing."""
         return cls(schema="pciesim/topology/1")
+
+    @classmethod
+    def told_by(cls, data: Mapping[str, Any], *, source: str) -> OverlayDocument:
+        """What another tool's output says, as an overlay. Raises InputError where that cannot be true of a machine."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            path = ".".join(str(part) for part in fault["loc"])
+            message = fault["msg"][:1].lower() + fault["msg"][1:]
+            raise InputError(f"{path}: {message}, found {fault['input']!r}", where=source) from None
 
 
 def read_overlay(path: Path) -> OverlayDocument:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from pciesim.prediction import CollectiveLine, KernelLine, Prediction, Request
+from pciesim.prediction import CollectiveLine, KernelLine, OwnKernelGain, Prediction, Request
 from pciesim.profile import Interval
 
 __all__ = ["SCHEMA", "to_dict", "to_json"]
@@ -61,6 +61,7 @@ def to_dict(prediction: Prediction) -> dict[str, Any]:
             {"text": each.text, "settle": each.settle, "matters": each.matters} for each in prediction.assumptions
         ],
         "warnings": list(prediction.warnings),
+        "own_kernel": prediction.own_kernel and _own_kernel(prediction.own_kernel),
     }
 
 
@@ -85,6 +86,22 @@ def _request(request: Request) -> dict[str, Any]:
         "dp": request.dp,
         "pp": request.pp,
         "attention_dp": request.attention_dp,
+    }
+
+
+def _own_kernel(gain: OwnKernelGain) -> dict[str, Any]:
+    return {
+        "saves_s": _rounded(gain.saves),
+        "against": [
+            {
+                "bytes": each.nbytes,
+                "count": each.count,
+                "own_s": _rounded(each.own),
+                "break_even_s": _rounded(each.latency),
+                "algorithm": each.algorithm,
+            }
+            for each in gain.against
+        ],
     }
 
 

@@ -86,7 +86,9 @@ def render(prediction: Prediction, *, width: int = PIPED_WIDTH, ascii_only: bool
         *_section(
             f"Where a {_unit(prediction)} goes", _breakdown(prediction, ascii_only=ascii_only), *_bound(prediction)
         ),
-        *_section("Collectives", _collectives(prediction.collectives, gap), *_links(prediction)),
+        *_section(
+            "Collectives", _collectives(prediction.collectives, gap), *_links(prediction), *_own_kernel(prediction)
+        ),
         *_section("What could be removed", *_levers(prediction.levers)),
         *_section("How sure", *_sureness(prediction)),
         *_section("Assumed", *_assumptions(prediction)),
@@ -220,6 +222,7 @@ def _links(prediction: Prediction) -> Iterable[Text]:
         f"PCIe traversals per {'token' if _unit(prediction) == 'step' else 'prompt'} on the critical path: ",
         (f"{total:,}", "bold"),
         f" = {terms}" if adds_up else "",
+        " (those of your kernel are not known)" if prediction.own_kernel else "",
     )
     if (link := prediction.busiest_link) is not None:
         carried = f"{format_bytes(link.nbytes)} a {_unit(prediction)}"
@@ -228,6 +231,24 @@ def _links(prediction: Prediction) -> Iterable[Text]:
         yield Text(f"Of each call, {more / US:.1f} us is there only among other kernels: cold code, ranks apart")
     for kind, reason in dict.fromkeys((line.kind, line.reason) for line in lines if line.reason):
         yield Text(f"Why, for {kind.replace('_', '-')}: {reason}")
+
+
+def _own_kernel(prediction: Prediction) -> Iterable[Text]:
+    """What an all-reduce of the user's own buys, and the latency at which it would not."""
+    gain = prediction.own_kernel
+    if gain is None:
+        return
+    yield Text("")
+    verb = "saves" if gain.saves >= 0 else "costs"
+    yield Text.assemble(
+        "Your kernel ", (f"{verb} {abs(gain.saves) / MS:.2f} ms", "bold"),
+        f" a {_unit(prediction)} against what {prediction.request.engine} does by itself:",
+    )  # fmt: skip
+    for each in gain.against:
+        yield Text(
+            f"  {each.count} of {format_bytes(each.nbytes)}: {each.own / US:.1f} us, breaks even at "
+            f"{each.latency / US:.1f} us ({each.algorithm})"
+        )
 
 
 def _percent(share: float) -> str:

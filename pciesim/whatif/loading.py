@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pciesim.api import load_scenario
+from pciesim.api import load_scenario, names_curve
 from pciesim.compare.configuration import Configuration
 from pciesim.compare.memo import Memo
 from pciesim.compare.outcome import Outcome, Refusal, outcome_of
 from pciesim.compare.quick import quick_outcome
 from pciesim.errors import CalibrationError, Infeasible, InputError, UnknownName
 from pciesim.fabric import Fabric
+from pciesim.formats.runs_csv import read_curve
 from pciesim.model import ModelSpec
 from pciesim.scenario import KernelClock, Scenario
 from pciesim.schedule import EngineSpec
@@ -57,7 +58,8 @@ def check_axes(vary: Mapping[str, Sequence[str]]) -> None:
             if axis not in AXES:
                 raise UnknownName("axis", axis, [*LOADED, *AXES])
             for value in values:
-                check_choice(axis, value)
+                if not (axis == "allreduce" and names_curve(value)):
+                    check_choice(axis, value)
 
 
 def parse_gpus(text: str) -> tuple[int, ...]:
@@ -91,6 +93,10 @@ class Loader:
         base = self._loaded[loaded]
         workload = Workload(batch=int(chosen.get("batch", "1")), context=int(chosen.get("context", "1024")))
         rest = [(axis, value) for axis, value in configuration if axis not in LOADED]
+        if "allreduce" in chosen and names_curve(chosen["allreduce"]):
+            own = read_curve(Path(chosen["allreduce"]))
+            base = replace(base, allreduce=own.title, own=own)
+            rest.remove(("allreduce", chosen["allreduce"]))
         return apply_choices(replace(base, workload=workload), rest, hypothetical=self.hypothetical)
 
     def _load(self, chosen: Mapping[str, str]) -> Scenario:

@@ -127,6 +127,28 @@ def test_unknown_names(refused: Callable[..., str], option: str, name: str, near
     assert f"did you mean '{nearest}'?" in line
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "mine.csv: cannot be read: No such file"),
+        ("", "mine.csv:1: expected the columns bytes,latency"),
+        ("8192,6.4\n", "mine.csv:1: expected the columns bytes,latency"),
+        ("bytes,latency_us\n", "mine.csv: has no rows"),
+        ("bytes,latency_us\n8192\n", "mine.csv:2: expected two values, found 1"),
+        ("bytes,latency_us\n8192,fast\n", "mine.csv:2: "),
+        ("bytes,latency\n8 KiB,6.4\n", "mine.csv:2: "),
+        ("bytes,latency_us\n8192,0\n", "mine.csv:2: sizes and latencies are positive"),
+        ("bytes,latency_us\n1024,5\n2048,5\n", "the curve 'mine' goes from 1 KiB to 2 KiB"),
+        ("bytes,latency_us\n65536,5\n", "the curve 'mine' goes from 64 KiB to 64 KiB"),
+    ],
+)
+def test_a_curve_of_ones_own(refused: Callable[..., str], tmp_path: Path, content: str | None, said: str) -> None:
+    path = tmp_path / "mine.csv"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    assert said in refused(*BOX, *MODEL, "--allreduce", path)
+
+
 # -- YAML -----------------------------------------------------------------------------------------------------------
 
 

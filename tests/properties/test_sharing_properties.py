@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from pciesim.sharing import Flow, max_min, violations
+from pciesim.evaluate.network import RateMemo
+from pciesim.sharing import Flow, components, max_min, violations
 
 capacities = st.lists(st.floats(0.5, 100), min_size=1, max_size=6)
 
@@ -74,3 +75,24 @@ def test_order_of_flows_does_not_matter(system, random):
     rates = max_min(capacity, flows)
     shuffled = max_min(capacity, [flows[i] for i in order])
     assert np.allclose([rates[i] for i in order], shuffled, rtol=1e-9)
+
+
+@given(systems())
+def test_components_share_nothing_and_hold_every_flow_once(system):
+    _, flows = system
+    groups = components(flows)
+    assert sorted(position for group in groups for position in group) == list(range(len(flows)))
+    used = [{constraint for position in group for constraint, _ in flows[position].uses} for group in groups]
+    for one in range(len(used)):
+        for other in range(one):
+            assert not used[one] & used[other]
+
+
+@given(systems())
+def test_solving_only_what_changed_gives_the_rates_of_solving_all(system):
+    """Flows start one by one; the memo solves the touched component only."""
+    capacity, flows = system
+    memo = RateMemo(capacity)
+    for count in range(1, len(flows) + 1):
+        started = tuple(flows[:count])
+        assert np.allclose(memo.rates(started), max_min(capacity, started), rtol=1e-9)
