@@ -45,15 +45,18 @@ class RateMemo:
         """Max-min rates of the flows, in their order."""
         found = self._rates.get(flows)
         if found is None:
-            groups = components(flows)
-            if len(groups) == 1:
-                found = max_min(self._capacity, flows)
-            else:
-                found = [0.0] * len(flows)
-                for group in groups:
-                    for position, rate in zip(group, self.rates(tuple(flows[i] for i in group)), strict=True):
-                        found[position] = rate
+            found = [0.0] * len(flows)
+            for group in components(flows):
+                rates = self._of_component(tuple(flows[position] for position in group))
+                for position, rate in zip(group, rates, strict=True):
+                    found[position] = rate
             self._rates[flows] = found
+        return found
+
+    def _of_component(self, flows: tuple[Flow, ...]) -> list[float]:
+        found = self._rates.get(flows)
+        if found is None:
+            found = self._rates[flows] = max_min(self._capacity, flows)
         return found
 
 
