@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from pciesim.errors import PciesimError
@@ -23,7 +24,15 @@ from pciesim.workload import Parallelism
 
 __all__ = ["Costs", "find_levers"]
 
-_ALTERNATIVES: Final = ("oneshot-push", "oneshot-pull", "nccl")
+# What to try instead of the engine's all-reduce, and what stands in its way.
+_ALTERNATIVES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "oneshot-push": "a kernel that the stock engine refuses on this box; needs a patched engine and peer-to-peer",
+        "oneshot-pull": "a kernel that the stock engine refuses on this box; needs a patched engine and peer-to-peer",
+        "oneshot-host": "through host memory, no peer-to-peer needed; measured on two GPUs, in no stock engine",
+        "nccl": "what the engine falls back to when its own kernel is switched off",
+    }
+)
 _COUNT: Final = 3
 
 
@@ -104,7 +113,7 @@ def _other_all_reduce(costs: Costs) -> Iterable[Lever]:
             what=f"all-reduce: {before} -> {then} traversals a call",
             how=f"--allreduce {name}",
             saves=_saving(costs, name),
-            caveat="a kernel that the stock engine refuses on this box; needs a patched engine and peer-to-peer",
+            caveat=_ALTERNATIVES[name],
         )
 
 
