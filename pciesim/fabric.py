@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pciesim.errors import InputError
 from pciesim.routes import Route, Wires, find_path, hops_from, route_along
-from pciesim.units import BytesPerSecond
 from pciesim.wiring import (
     Assumption,
     Concurrency,
@@ -192,7 +191,3 @@ class Fabric:
             return ""
         cell = self.matrix[order.index(source)][order.index(target)]
         return "" if cell.startswith("NV") else _OLD_WORDS.get(cell, cell)
-
-    def out_capacity(self, names: frozenset[str]) -> BytesPerSecond:
-        """Summed bandwidth of the links that leave a set of devices (for cut bounds)."""
-        return sum(link.bandwidth for link in self.links if link.source in names and link.target not in names)

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from pciesim.errors import InputError
 from pciesim.model import Layer, Linear, ModelSpec, Module, Moe, Precision, Split, Sum, Vector
+from pciesim.routing import distinct_experts
 from pciesim.units import Bytes
 
 __all__ = [
-    "ModuleSize", "active_parameters", "all_reduce_calls", "check_parallelism", "distinct_experts",
+    "ModuleSize", "active_parameters", "all_reduce_calls", "check_parallelism",
     "kv_bytes_per_sequence", "kv_bytes_per_token", "legal_tp", "module_sizes", "mtp_parameters",
     "state_bytes_per_sequence", "total_parameters", "weight_bytes_per_gpu", "weight_bytes_read",
 ]  # fmt: skip
@@ -110,14 +111,6 @@ def mtp_parameters(model: ModelSpec) -> int:
 
 
 # -- bytes ----------------------------------------------------------------------------------------------------------
-
-
-def distinct_experts(experts: int, top_k: int, tokens: int) -> float:
-    """Expected number of different experts that ``tokens`` tokens hit, each choosing ``top_k`` uniformly at random.
-
-    E * (1 - (1 - k/E)^tokens): an upper bound where routing is skewed or tokens are alike.
-    """
-    return experts * (1.0 - (1.0 - top_k / experts) ** tokens)
 
 
 def weight_bytes_per_gpu(model: ModelSpec, *, tp: int, ep: int = 1, mtp: bool = False) -> Bytes:
@@ -304,6 +297,7 @@ def _held(layer: Layer, hidden: int, tp: int, ep: int) -> Bytes:
 
 def _read(layer: Layer, hidden: int, tp: int, tokens: int) -> Bytes:
     experts = sum(
-        moe.expert_bytes(hidden) * distinct_experts(moe.experts, moe.top_k, tokens) / tp for moe in _moes(layer)
+        moe.expert_bytes(hidden) * distinct_experts(experts=moe.experts, top_k=moe.top_k, tokens=tokens) / tp
+        for moe in _moes(layer)
     )
     return _fixed(layer, hidden, tp) + experts

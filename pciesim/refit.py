@@ -113,16 +113,8 @@ def _with_host_times(profile: Profile, steps: Sequence[StepPoint]) -> Profile:
     for name in sorted({step.engine for step in steps}):
         rows = [step for step in steps if step.engine == name and step.fitted]
         left = [_host_residual(row, profile) for row in rows]
-        value = max(0.0, statistics.fmean(left))
-        spread = max(max(left) - value, value - min(left), _HOST_SPREAD * value)
-        parameter = Parameter(
-            value=value,
-            low=max(0.0, value - spread),
-            high=value + spread,
-            evidence=Evidence.FITTED,
-            source=f"mean residual of {len(rows)} published four-GPU rows ({'; '.join(row.source for row in rows)})",
-        )
-        profile = replace(profile, parameters=(*profile.parameters, (f"host.{name}", parameter)))
+        source = f"mean residual of {len(rows)} published four-GPU rows ({'; '.join(row.source for row in rows)})"
+        profile = replace(profile, parameters=(*profile.parameters, (f"host.{name}", _mean_residual(left, source))))
     return profile
 
 
@@ -131,17 +123,22 @@ def _with_draft_costs(profile: Profile, points: Sequence[IterationPoint]) -> Pro
     for name in sorted({_family(point.step.engine) for point in points}):
         rows = [point for point in points if _family(point.step.engine) == name and point.step.fitted]
         left = [draft_residual(row, profile) for row in rows]
-        value = max(0.0, statistics.fmean(left))
-        spread = max(max(left) - value, value - min(left), _HOST_SPREAD * value)
-        parameter = Parameter(
-            value=value,
-            low=max(0.0, value - spread),
-            high=value + spread,
-            evidence=Evidence.FITTED,
-            source=f"mean of {len(rows)} four-GPU rows with drafts, 2 to 8 users (ab_published/iterations.csv)",
-        )
-        profile = replace(profile, parameters=(*profile.parameters, (f"draft.{name}", parameter)))
+        source = f"mean of {len(rows)} four-GPU rows with drafts, 2 to 8 users (ab_published/iterations.csv)"
+        profile = replace(profile, parameters=(*profile.parameters, (f"draft.{name}", _mean_residual(left, source))))
     return profile
+
+
+def _mean_residual(left: Sequence[Seconds], source: str) -> Parameter:
+    """What rows leave over: their mean, with a range that holds every row and is never narrower than the tables are."""
+    value = max(0.0, statistics.fmean(left))
+    spread = max(max(left) - value, value - min(left), _HOST_SPREAD * value)
+    return Parameter(
+        value=value,
+        low=max(0.0, value - spread),
+        high=value + spread,
+        evidence=Evidence.FITTED,
+        source=source,
+    )
 
 
 def _family(engine: str) -> str:

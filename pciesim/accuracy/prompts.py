@@ -25,11 +25,6 @@ class PromptError:
         """Predicted over measured, less one."""
         return self.prediction.step_latency.value / self.point.first_token - 1
 
-    @property
-    def in_range(self) -> bool:
-        """Whether the range of the prediction holds the measurement."""
-        return self.prediction.step_latency.low <= self.point.first_token <= self.prediction.step_latency.high
-
 
 def prompt_errors(runs: Path) -> tuple[PromptError, ...]:
     """Every row of ``prefill_published``, the excluded ones too."""

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from pciesim.commands._group import group_timer
+from pciesim.commands._options import NcclVariables, Overlay
 from pciesim.commands.predict import Evaluator
 from pciesim.errors import InputError, UnknownName
 
@@ -98,16 +99,8 @@ def collective(
     skew: Annotated[
         float, typer.Option(min=0.0, metavar="X", help="all_to_all: rank 0 is sent X times the mean.")
     ] = 1.0,
-    overlay: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="YAML that states what the matrix cannot show.", show_default="the file beside --topo"
-        ),
-    ] = None,
-    nccl: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="NCCL variable, as in NCCL_P2P_LEVEL=SYS. Can be repeated."),
-    ] = None,
+    overlay: Overlay = None,
+    nccl: NcclVariables = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON (see 'pciesim schema collective').")] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw latency by size (.svg, .png, .pdf).", show_default=False)

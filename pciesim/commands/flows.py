@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pciesim.commands._options import Overlay
 from pciesim.errors import UnknownName
 
 __all__ = ["app"]
@@ -69,12 +69,7 @@ def flows(
         str | None,
         typer.Option(metavar="FILE|NAME", help="Calibrated profile.", show_default="by GPU"),
     ] = None,
-    overlay: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="YAML that states what the matrix cannot show.", show_default="the file beside --topo"
-        ),
-    ] = None,
+    overlay: Overlay = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON (see 'pciesim schema flows').")] = False,
 ) -> None:
     """Say what concurrent copies reach, when they end, and what limits each."""

@@ -8,6 +8,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from pciesim.commands._group import group_timer
+from pciesim.commands._options import NcclVariables, Overlay
 from pciesim.commands.collective import parse_sizes
 from pciesim.commands.predict import Evaluator
 from pciesim.errors import InputError, UnknownName
@@ -40,16 +41,6 @@ Sizes: TypeAlias = Annotated[
 ProfileName: TypeAlias = Annotated[
     str | None, typer.Option(metavar="FILE|NAME", help="Calibrated profile.", show_default="by GPU")
 ]
-Overlay: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="YAML that states what the matrix cannot show.", show_default="the file beside --topo"
-    ),
-]
-Variables: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="NCCL variable, as in NCCL_P2P_LEVEL=SYS. Can be repeated."),
-]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -62,7 +53,7 @@ def explain(
     profile: ProfileName = None,
     evaluator: Annotated[Evaluator, typer.Option(help="Simulate, or use the closed form.")] = Evaluator.SIMULATE,
     overlay: Overlay = None,
-    nccl: Variables = None,
+    nccl: NcclVariables = None,
     json: Json = False,
 ) -> None:
     """Say which transport, ring, channels, algorithm and protocol NCCL takes at each size, and why."""
@@ -97,7 +88,7 @@ def graph(
     sizes: Sizes = "8KiB:1MiB:x2",
     profile: ProfileName = None,
     overlay: Overlay = None,
-    nccl: Variables = None,
+    nccl: NcclVariables = None,
     json: Json = False,
 ) -> None:
     """Write and check an NCCL_GRAPH_FILE, and say which environment mends NCCL's choice and by how much."""

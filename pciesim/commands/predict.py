@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pciesim.commands._options import NcclVariables, Overlay
 from pciesim.errors import InputError
 
 __all__ = ["app", "parse_assignments", "parse_gpus", "parse_options"]
@@ -158,16 +159,8 @@ def predict(
     evaluator: Annotated[Evaluator, typer.Option(help="Simulate the step, or use the closed form.")] = (
         Evaluator.SIMULATE
     ),
-    overlay: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="YAML that states what the matrix cannot show.", show_default="the file beside --topo"
-        ),
-    ] = None,
-    nccl: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="NCCL variable, as in NCCL_P2P_LEVEL=SYS. Can be repeated."),
-    ] = None,
+    overlay: Overlay = None,
+    nccl: NcclVariables = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON (see 'pciesim schema prediction').")] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw where the step goes (.svg, .png, .pdf).")

@@ -38,11 +38,6 @@ class Precision(StrEnum):
         """
         return _BYTES[self.value]
 
-    @property
-    def quantised(self) -> bool:
-        """Whether weights are stored in 8 bits or fewer."""
-        return self not in (Precision.FP32, Precision.BF16)
-
 
 _BYTES: Final = {
     "fp32": 4.0,

@@ -9,6 +9,7 @@ import pytest
 from pciesim import model_size
 from pciesim.formats.model import load_model
 from pciesim.model import ModelSpec
+from pciesim.routing import distinct_experts
 from pciesim.units import GB, MB
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -81,5 +82,5 @@ def test_qwen35_397b_weights_held_at_tp8(qwen: ModelSpec) -> None:
 
 def test_distinct_experts() -> None:
     """E (1 - (1 - k/E)^b): 512 experts, 10 a token."""
-    found = [model_size.distinct_experts(512, 10, tokens) for tokens in (1, 2, 4, 8, 32, 128)]
+    found = [distinct_experts(experts=512, top_k=10, tokens=tokens) for tokens in (1, 2, 4, 8, 32, 128)]
     assert found == pytest.approx([10.0, 19.8, 38.8, 74.7, 239.6, 471], abs=0.5)

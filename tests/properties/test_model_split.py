@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pciesim import model_size
 from pciesim.formats.model import load_model
 from pciesim.model import Attention, DenseMlp, GatedDeltaNet, Layer, LayerRun, Linear, ModelSpec, Moe, Precision, Split
+from pciesim.routing import distinct_experts
 
 MODELS = Path(__file__).parents[2] / "models"
 NAMES = sorted(path.stem for path in MODELS.glob("*.yaml"))
@@ -103,7 +104,7 @@ def test_shares_cover_a_matrix(inputs: int, per_unit: int, units: int, tp: int, 
 def test_distinct_experts_stay_within_bounds(experts: int, share: float, tokens: int) -> None:
     """Never fewer than one token's, never more than all, nor than every token's own."""
     top_k = max(1, int(experts * share))
-    found = model_size.distinct_experts(experts, top_k, tokens)
+    found = distinct_experts(experts=experts, top_k=top_k, tokens=tokens)
     assert top_k * (1 - 1e-9) <= found <= min(experts, top_k * tokens) * (1 + 1e-9)
 
 
