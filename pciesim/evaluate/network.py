@@ -171,9 +171,9 @@ class FluidNetwork:
     def _finish(self, version: int, until: Seconds) -> None:
         if version != self._version:  # the set of flows changed meanwhile
             return
-        limit = until * (1 + _SAME_INSTANT) + self._env.now * _SAME_INSTANT
-        ended = [active for active in self._active if active.remaining <= limit * active.rate]
-        self._advance()
+        self._advance()  # unless a flow that starts at this very instant has: what is left decides, either way
+        instant = (until + self._env.now) * _SAME_INSTANT
+        ended = [active for active in self._active if active.remaining <= instant * active.rate]
         orders = {active.order for active in ended}
         self._active = [active for active in self._active if active.order not in orders]
         self._dirty = True

@@ -118,6 +118,16 @@ def test_equal_scaling_of_bytes_and_rates(case, factor):
     assert run(scaled)[0] == pytest.approx(run(case)[0], rel=1e-9)
 
 
+def test_a_flow_that_starts_as_another_ends_ends_no_third():
+    """Two flows at 2 B/s on 5 B/s (the second uses 1.5 a byte): the first's 1 B ends at 0.5, as a third's start.
+
+    The second then has half of its 2 B left and shares with the third: 2.5 x = 5, both 1 B at 2 B/s, another 0.5 s.
+    """
+    plain, heavy = Flow(uses=((0, 1.0),)), Flow(uses=((0, 1.5),))
+    ends, _ = run(([5.0], [(plain, 1.0, 0.0), (plain, 1.0, 0.5), (heavy, 2.0, 0.0)]))
+    assert ends == pytest.approx([0.5, 1.0, 1.0])
+
+
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_equals_on_one_link(count):
     # k flows of S bytes on a link of rate B end together after k S / B.
