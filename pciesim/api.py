@@ -33,7 +33,7 @@ from pciesim.schedule import EngineSpec
 from pciesim.units import KIB
 from pciesim.workload import Parallelism, Phase, Workload
 
-__all__ = ["kernel_clock", "load_profile", "load_scenario", "names_curve", "nccl_environment", "predict"]
+__all__ = ["box_profile", "kernel_clock", "load_profile", "load_scenario", "names_curve", "nccl_environment", "predict"]
 
 _CONTEXT: Final = KIB  # tokens in the cache where none are named
 SHIPPED: Final = "shipped"
@@ -158,7 +158,7 @@ def load_scenario(
     if not fabric.gpu_model:
         fabric = replace(fabric, gpu_model=_DEFAULT_DONORS[0], assumptions=(*fabric.assumptions, _UNKNOWN_GPU))
     gpu = gpu_type(fabric.gpu_model)
-    parameters = parameters or load_profile(profile, gpu)
+    parameters = parameters or box_profile(fabric, profile)
     names, choice = _group(fabric, tp, gpus, parameters, pp=pp, dp=dp)
     parallelism = Parallelism(tp=len(names) // pp, ep=ep, dp=dp, pp=pp, attention_dp=attention_dp)
     _check_split(spec, parallelism)
@@ -192,6 +192,11 @@ def load_profile(name: str | None, gpu: GpuType) -> Profile:
         if key in shipped:
             return read_profile(find_input("profiles", key))
     return read_profile(find_input("profiles", _DEFAULT_DONORS[0]))
+
+
+def box_profile(fabric: Fabric, name: str | None = None) -> Profile:
+    """The profile that describes a box: the one named, else the one its overlay names, else that of its GPUs."""
+    return load_profile(name or fabric.profile or None, gpu_type(fabric.gpu_model or _DEFAULT_DONORS[0]))
 
 
 def _family(gpu: GpuType) -> str:

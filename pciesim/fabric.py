@@ -55,6 +55,7 @@ class Fabric:
     number of GPUs of one switch that, writing to two or more root ports at once, make this box's posted writes
     collapse (None: not known to happen). ``acs_redirect`` says that switches send peer traffic up to the root complex
     and back. ``peer_access`` tells for every ordered GPU pair whether the driver grants peer-to-peer (empty: all do).
+    ``profile`` names the calibration of this very box (a shipped one or a file), empty where nobody has measured it.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Fabric:
     matrix: tuple[tuple[str, ...], ...] = ()
     nic_matrix: tuple[tuple[str, ...], ...] = ()
     gpu_model: str = ""
+    profile: str = ""
     host: Host = Host()  # noqa: RUF009  (frozen)
     nccl: NcclEnvironment = NcclEnvironment()  # noqa: RUF009  (frozen)
     write_collapse: int | None = None

@@ -96,3 +96,16 @@ class Profile:
         """The same profile with one value moved (its interval collapses): for what-ifs and error propagation."""
         moved = replace(self.parameter(name), value=value, low=value, high=value)
         return replace(self, parameters=tuple((n, moved if n == name else p) for n, p in self.parameters))
+
+    def borrowed(self) -> Profile:
+        """The same figures for another box: what was measured or fitted here is borrowed there, and says from where."""
+        own = (Evidence.MEASURED, Evidence.FITTED)
+        return replace(
+            self,
+            parameters=tuple(
+                (name, replace(each, evidence=Evidence.BORROWED, source=f"profile {self.name}: {each.source}"))
+                if each.evidence in own
+                else (name, each)
+                for name, each in self.parameters
+            ),
+        )

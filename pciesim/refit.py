@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pciesim.api import load_profile, load_scenario, nccl_environment
+from pciesim.api import box_profile, load_scenario, nccl_environment
 from pciesim.calibrate.curves import Oddity, curves, without_outliers
 from pciesim.calibrate.direct import direct_parameters, with_parameters
 from pciesim.calibrate.fit import Fit, Free, fit_profile
@@ -24,7 +24,7 @@ from pciesim.errors import CalibrationError
 from pciesim.evaluate.collective import CollectiveTimer
 from pciesim.fabric import Fabric
 from pciesim.formats.catalogue import gpu_type
-from pciesim.formats.points_csv import points_text, read_iterations, read_points, read_steps
+from pciesim.formats.points_csv import points_text, read_iterations, read_steps
 from pciesim.formats.profile_yaml import profile_text, read_profile
 from pciesim.formats.recipe_yaml import read_recipe
 from pciesim.formats.runs_context import ImportContext
@@ -90,15 +90,15 @@ class Refit:
 def refit(recipe_path: Path, runs: Path) -> Refit:
     """Runs a recipe against the measurements under ``runs``. Raises InputError on any fault of a file."""
     recipe = read_recipe(recipe_path)
-    points = [point for name in recipe.runs for point in read_points(runs / name)]
-    where = str(recipe_path)
-    start, hashes = recipe.start_profile(where), [(name, file_hash(runs / name)) for name in recipe.runs]
+    points, where = recipe.points(runs), str(recipe_path)
+    base = read_profile(find_input("profiles", recipe.base)) if recipe.base else None
+    start, hashes = recipe.start_profile(where, base), [(name, file_hash(runs / name)) for name in recipe.runs]
     if recipe.readings is not None:
         measured = read_measure_folder(runs / recipe.readings.run, recipe.readings.topology)
         fabric = load_fabric(find_input("topologies", recipe.readings.topology))
         start = with_parameters(start, direct_parameters(measured.readings, fabric, start))
         hashes += [(each.source, file_hash(runs / each.source)) for each in measured.readings]
-    fit = fit_profile(start, recipe.free(where), points, point_timers(), source=recipe.fit_source)
+    fit = fit_profile(start, recipe.free(where, base), points, point_timers(), source=recipe.fit_source)
     steps = [step for name in recipe.steps for step in read_steps(runs / name)]
     profile = _with_host_times(fit.profile, steps)
     profile = _with_draft_costs(profile, [each for name in recipe.iterations for each in read_iterations(runs / name)])
@@ -114,7 +114,7 @@ def _with_host_times(profile: Profile, steps: Sequence[StepPoint]) -> Profile:
         rows = [step for step in steps if step.engine == name and step.fitted]
         left = [_host_residual(row, profile) for row in rows]
         source = f"mean residual of {len(rows)} published four-GPU rows ({'; '.join(row.source for row in rows)})"
-        profile = replace(profile, parameters=(*profile.parameters, (f"host.{name}", _mean_residual(left, source))))
+        profile = with_parameters(profile, {f"host.{name}": _mean_residual(left, source)})
     return profile
 
 
@@ -124,7 +124,7 @@ def _with_draft_costs(profile: Profile, points: Sequence[IterationPoint]) -> Pro
         rows = [point for point in points if _family(point.step.engine) == name and point.step.fitted]
         left = [draft_residual(row, profile) for row in rows]
         source = f"mean of {len(rows)} four-GPU rows with drafts, 2 to 8 users (ab_published/iterations.csv)"
-        profile = replace(profile, parameters=(*profile.parameters, (f"draft.{name}", _mean_residual(left, source))))
+        profile = with_parameters(profile, {f"draft.{name}": _mean_residual(left, source)})
     return profile
 
 
@@ -209,7 +209,7 @@ def fit_runs(paths: Sequence[Path], context: ImportContext, *, name: str, base: 
     runs = [import_runs(path, context) for path in paths]
     fabric = load_fabric(find_input("topologies", context.topology))
     gpu = gpu_type(fabric.gpu_model or "rtx_pro_6000")
-    known = _borrowed(load_profile(base, gpu))
+    known = box_profile(fabric, base).borrowed()
     direct = direct_parameters([reading for run in runs for reading in run.readings], fabric, known)
     start = with_parameters(replace(known, name=name, gpu=gpu.key), direct)
     points, oddities = without_outliers(_served(runs, fabric))
@@ -241,7 +241,7 @@ def fit_runs(paths: Sequence[Path], context: ImportContext, *, name: str, base: 
 def prior_text(topo: str, *, name: str, base: str | None = None) -> str:
     """The file of a profile for a box without measurements. ``base`` is the nearest host, if one is known."""
     fabric = load_fabric(find_input("topologies", topo))
-    nearest = load_profile(base, gpu_type(fabric.gpu_model or "rtx_pro_6000"))
+    nearest = box_profile(fabric, base)
     others = [read_profile(find_input("profiles", each)) for each in shipped_names("profiles") if each != nearest.name]
     header = f"Made by `pciesim calibrate prior` for '{fabric.name}', of which nothing is measured."
     return profile_text(prior_profile(nearest, others, name=name), header)
@@ -257,20 +257,6 @@ def points_of_runs(paths: Sequence[Path], context: ImportContext, fit_every: int
             chosen = point.fitted and fit_every > 0 and position % fit_every == fit_every // 2
             use[point] = "fit" if chosen else "check" if point.fitted else "excluded"
     return points_text(points, use.__getitem__), len(points)
-
-
-def _borrowed(profile: Profile) -> Profile:
-    """A profile of another box: what was measured or fitted there is borrowed here."""
-    own = {Evidence.MEASURED, Evidence.FITTED}
-    return replace(
-        profile,
-        parameters=tuple(
-            (name, replace(each, evidence=Evidence.BORROWED, source=f"profile {profile.name}: {each.source}"))
-            if each.evidence in own
-            else (name, each)
-            for name, each in profile.parameters
-        ),
-    )
 
 
 def _served(runs: Sequence[Run], fabric: Fabric) -> tuple[Point, ...]:

@@ -14,11 +14,15 @@ from pciesim.compare.comparison import gain_of
 from pciesim.compare.memo import Memo
 from pciesim.compare.outcome import outcome_of
 from pciesim.errors import InputError, PciesimError
+from pciesim.flows import Metric, run_flows
 from pciesim.formats.documents import read_text
+from pciesim.formats.flow_text import parse_flows
 from pciesim.formats.points_csv import read_iterations
+from pciesim.physics import RouteCosts
 from pciesim.profile import Interval, Profile
 from pciesim.refit import draft_residual, iteration_scenario
 from pciesim.reports.strategies_text import strategies_markdown
+from pciesim.scenario import Scenario
 from pciesim.schedule import CollectiveKind
 from pciesim.step import evaluate_step, timer_of
 from pciesim.units import GB, MS, US, Seconds, format_bytes
@@ -104,6 +108,8 @@ def _what(row: dict[str, str]) -> str:
     change = f"{_short(row['before'], row['after'])} -> {_short(row['after'], row['before'])}"
     if row["kind"] == "collective":
         return f"{row['topology']}, all-reduce {format_bytes(int(row['bytes']))}: {change}"
+    if row["kind"] == "flows":
+        return f"{row['topology']}, copies {row['gpus']} of {format_bytes(int(row['bytes']))} each: {change}"
     return f"{row['model']}, {row['topology']}, {row['engine']}, {row['batch']} users: {change}"
 
 
@@ -124,6 +130,8 @@ def _measured(row: dict[str, str], text: str) -> Seconds:
         case "busbw_gb_s":
             ranks = len(_gpus(row["gpus"]))
             return 2 * (ranks - 1) / ranks * int(row["bytes"]) / (value * GB)
+        case "sum_gb_s":
+            return len(row["gpus"].split()) * int(row["bytes"]) / (value * GB)
         case other:
             raise ValueError(f"unknown quantity '{other}'")
 
@@ -134,7 +142,9 @@ def _gpus(text: str) -> tuple[int, ...]:
 
 
 def _configuration(row: dict[str, str], side: str) -> tuple[tuple[str, str], ...]:
-    chosen = {"topo": row["topology"], "model": row["model"] or "qwen35_397b", "gpus": row["gpus"]}
+    chosen = {"topo": row["topology"], "model": row["model"] or "qwen35_397b"}
+    if row["kind"] != "flows":
+        chosen["gpus"] = row["gpus"]
     if row["kind"] == "step":
         chosen |= {"engine": row["engine"], "batch": row["batch"], "context": row["context"]}
     for each in row[side].split(";"):
@@ -149,7 +159,22 @@ def _saved(row: dict[str, str], loader: Loader, memo: Memo) -> Interval:
     if row["kind"] == "step":
         before, after = (outcome_of(c, s, memo) for c, s in zip(sides, scenarios, strict=True))
         return gain_of(before, after).saved
+    if row["kind"] == "flows":
+        return _saved_by_copies(row, scenarios)
     times = [memo.timer(each).time("nccl", CollectiveKind.ALL_REDUCE, int(row["bytes"])).latency for each in scenarios]
+    return Interval.exact(times[0] - times[1])
+
+
+def _saved_by_copies(row: dict[str, str], scenarios: Sequence[Scenario]) -> Interval:
+    """Copies of equal volume at the rates that all of them reach together."""
+    volume = len(row["gpus"].split()) * int(row["bytes"])
+    times = [
+        volume
+        / run_flows(
+            each.fabric, RouteCosts.of(each.profile), parse_flows([row["gpus"]], each.fabric), metric=Metric.P2P_TEST
+        ).figure
+        for each in scenarios
+    ]
     return Interval.exact(times[0] - times[1])
 
 

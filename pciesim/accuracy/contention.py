@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pciesim.api import load_profile
+from pciesim.api import box_profile
 from pciesim.calibrate.contention import FlowCase, FlowRow, fit_constants, predict_flows
 from pciesim.contention import Rules
 from pciesim.flows import FlowsResult, Metric
-from pciesim.formats.catalogue import gpu_type
 from pciesim.formats.contention_csv import read_flow_rows
 from pciesim.formats.flow_text import parse_flows
 from pciesim.formats.shipped import find_input, shipped_folder
@@ -55,7 +54,7 @@ def flow_cases(runs: Path = RUNS) -> tuple[FlowCase, ...]:
         if key not in machines:
             overlay = shipped_folder("topologies") / f"{row.overlay}.yaml" if row.overlay else None
             fabric = load_fabric(find_input("topologies", row.topology), overlay)
-            costs = RouteCosts.of(load_profile(None, gpu_type(fabric.gpu_model)))
+            costs = RouteCosts.of(box_profile(fabric))
             machines[key] = FlowCase(row=row, fabric=fabric, flows=(), costs=costs)
         machine = machines[key]
         flows = parse_flows([row.flows], machine.fabric, where=str(runs))

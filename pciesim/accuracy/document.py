@@ -10,10 +10,11 @@ from pciesim.accuracy.collectives import DATASETS, PointError, point_errors
 from pciesim.accuracy.engine_steps import torch_step_lines, torch_steps
 from pciesim.accuracy.prompts import prompt_errors, prompt_lines
 from pciesim.accuracy.steps import StepError, step_errors
-from pciesim.units import KIB, MS, US, format_bytes
+from pciesim.units import KIB, MIB, MS, US, format_bytes
 
 __all__ = ["accuracy_page", "readme_table", "replace_block"]
 
+_BANDS = (("up to 64 KiB", 0, 64 * KIB), ("to 1 MiB", 64 * KIB, MIB), ("beyond", MIB, float("inf")))
 BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
 
 
@@ -40,10 +41,9 @@ def readme_table(runs: Path) -> str:
             _of(steps, lambda e: len(e.point.gpus) == 4 and e.point.batch > 1),
         ),
     ]
-    for profile, name in DATASETS:
-        errors = [e for e in point_errors(runs, profile, name) if not e.point.fitted]
-        what = f"collectives, profile {profile}, up to 64 KiB ({name.partition('/')[0]})"
-        rows.append((what, [e for e in errors if e.point.nbytes <= 64 * KIB]))
+    for title, name in DATASETS:
+        errors = [e for e in point_errors(runs, name) if not e.point.fitted and e.point.nbytes <= 64 * KIB]
+        rows.append((f"all-reduces and other collectives up to 64 KiB: {title}", errors))
     lines = ["| what | points | median error | 90th percentile |", "|---|---:|---:|---:|"]
     lines += [f"| {what} | {len(errors)} | {_median(errors)} | {_ninetieth(errors)} |" for what, errors in rows]
     return "\n".join(lines) + "\n"
@@ -54,8 +54,8 @@ def accuracy_page(runs: Path) -> str:
     parts = ["## Decode steps", "", *_step_lines(step_errors(runs)), ""]
     parts += ["## Prompts", "", *prompt_lines(prompt_errors(runs)), ""]
     parts += ["## Own decode steps on two H200 (PyTorch in a CUDA graph)", "", *torch_step_lines(torch_steps(runs)), ""]
-    for profile, name in DATASETS:
-        parts += [f"## Collectives: profile `{profile}`, runs `{name}`", "", *_point_lines(profile, runs, name), ""]
+    for title, name in DATASETS:
+        parts += [f"## Collectives: {title} (`{name}`)", "", *_point_lines(point_errors(runs, name)), ""]
     return "\n".join(parts)
 
 
@@ -71,23 +71,26 @@ def _step_lines(errors: Sequence[StepError]) -> Iterable[str]:
         )
 
 
-def _point_lines(profile: str, runs: Path, name: str) -> Iterable[str]:
-    errors = point_errors(runs, profile, name)
-    yield "| dataset | op | fitted | checked | median error | 90th percentile | worst |"
-    yield "|---|---|---:|---:|---:|---:|---|"
-    groups: dict[tuple[str, str], list[PointError]] = {}
+def _point_lines(errors: Sequence[PointError]) -> Iterable[str]:
+    yield (
+        "| dataset | profile | op | fitted | checked | median error | 90th percentile "
+        f"| {' | '.join(title for title, _, _ in _BANDS)} | worst |"
+    )
+    yield f"|---|---|---|---:|---:|---:|---:|{'---:|' * len(_BANDS)}---|"
+    groups: dict[tuple[str, str, str], list[PointError]] = {}
     for error in errors:
-        groups.setdefault((error.point.dataset, error.point.kind), []).append(error)
-    for (dataset, kind), group in groups.items():
+        groups.setdefault((error.point.dataset, error.profile, error.point.kind), []).append(error)
+    for names, group in groups.items():
         checked = [error for error in group if not error.point.fitted]
-        fitted = len(group) - len(checked)
         if not checked:
             continue
         worst = max(checked, key=lambda error: abs(error.relative))
+        bands = [_median([e for e in checked if least < e.point.nbytes <= most]) for _, least, most in _BANDS]
         yield (
-            f"| {dataset} | {kind} | {fitted} | {len(checked)} | {_median(checked)} | {_ninetieth(checked)} "
-            f"| {worst.relative:+.0%} at {format_bytes(worst.point.nbytes)} "
-            f"({worst.point.latency / US:.3g} us, predicted {worst.predicted / US:.3g}) |"
+            f"| {' | '.join(names)} | {len(group) - len(checked)} | {len(checked)} | {_median(checked)} "
+            f"| {_ninetieth(checked)} | {' | '.join(bands)} | {worst.relative:+.0%} at "
+            f"{format_bytes(worst.point.nbytes)} ({worst.point.latency / US:.3g} us, predicted "
+            f"{worst.predicted / US:.3g}) |"
         )
 
 

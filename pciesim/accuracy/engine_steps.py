@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pciesim.api import kernel_clock, load_profile
+from pciesim.api import box_profile, kernel_clock
 from pciesim.formats.catalogue import gpu_type
 from pciesim.formats.documents import read_text
 from pciesim.formats.engine_yaml import load_engine
@@ -182,7 +182,7 @@ def _scenario(model: str, transport: str) -> Scenario:
         workload=Workload(),
         parallelism=Parallelism(tp=2),
         engine=engine,
-        profile=load_profile(None, gpu),
+        profile=box_profile(fabric),
         clock=kernel_clock(gpu, engine, spec, skew=UNIFORM),
     )
 

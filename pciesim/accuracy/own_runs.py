@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pciesim.api import load_profile, nccl_environment
+from pciesim.api import box_profile, nccl_environment
 from pciesim.collectives.curve import Curve
 from pciesim.collectives.nccl import plan
 from pciesim.collectives.task import BackendCosts, Task
@@ -80,7 +80,7 @@ def choice_rows(log: NcclLog, context: ImportContext) -> tuple[ChoiceRow, ...]:
     fabric = replace(loaded, nccl=nccl)
     gpu = gpu_type(fabric.gpu_model or "rtx_pro_6000")
     group = context.group(log.ranks)
-    costs = BackendCosts.of(load_profile(None, gpu))
+    costs = BackendCosts.of(box_profile(fabric))
     rows: list[ChoiceRow] = []
     for choice in log.choices:
         # The log counts what a rank receives of a reduce-scatter, and what it sends of an all-gather.

@@ -235,7 +235,7 @@ def hop(
     """One edge from rank a to rank b over a transport, for messages of that size, ``peers`` of them at once.
 
     With LL every thread has one line in flight per poll, and the first poll is part of the hop's latency: bytes up to
-    one line a thread cost nothing more.
+    one line a thread cost their time on the link alone. A ring may hide more (``NcclCosts.cut_through``).
     """
     fabric, routes, costs = task.fabric, task.costs.routes, _costs(task, transport)
     source, target = task.gpus[a], task.gpus[b]
@@ -265,7 +265,11 @@ def hop(
     rate = link if copied else costs.rate(channels, channel, link)
     if protocol is not Protocol.SIMPLE:
         in_flight = channels * channel * (_LL_WINDOW / costs.ll_channel)  # rate x poll
-        latency -= min(latency, min(message, in_flight) / (channels * channel))
+        burst = min(message, in_flight)
+        hidden = min(latency, max(0.0, burst / rate - burst / link))
+        if algorithm is Algorithm.RING:
+            hidden += costs.cut_through * max(0.0, min(latency, message / rate) - hidden)
+        latency -= hidden
     return Hop(latency=latency, uses=found, traversals=traversals, rate=rate)
 
 

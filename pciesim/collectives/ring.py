@@ -58,6 +58,7 @@ def lower_ring(
     chunk = nbytes if kind is CollectiveKind.ALL_GATHER else nbytes / n
     steps: list[Step] = [Local(rank=rank, duration=base) for rank in range(n)]
     arrived: list[int | None] = [None] * n  # the step that last brought position p its chunk
+    sent: list[int | None] = [None] * n  # the step that last left position p: an edge passes its messages in order
     phases: list[tuple[int, bool]] = []
     if kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER):
         # A reduce-scatter starts one position back, so that chunk p ends at position p.
@@ -86,11 +87,12 @@ def lower_ring(
                     read=piece,
                     write=piece,
                     merge=merge,
+                    behind=sent[p],
                     lanes=channels,
                     cap=hop.rate,
                     landing=True,
                     credits=credits,
                 )
             )
-            arrived[(p + 1) % n] = len(steps) - 1
+            sent[p] = arrived[(p + 1) % n] = len(steps) - 1
     return Program(name=name, ranks=n, steps=tuple(steps), capacity=capacity, chunks=n)

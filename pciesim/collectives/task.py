@@ -28,6 +28,10 @@ class NcclCosts:
     threads of one channel copy. The tree's channels reach ``tree_share`` (LL128: ``tree_ll128_share``) of these, since
     its threads are split between the way up and the way down. Several channels approach the link's rate gradually:
     their rates combine with it by a smooth minimum of power ``smooth`` (:meth:`rate`).
+
+    **Cut-through.** A ring's rank passes LL lines on as they arrive, so that a hop's latency passes while the bytes of
+    the hop before are still flowing: up to ``cut_through`` of it costs nothing. Boxes differ (one behind switches
+    hides all, one whose root complexes queue posted writes none).
     """
 
     base: Seconds
@@ -41,6 +45,7 @@ class NcclCosts:
     tree_share: float
     tree_ll128_share: float
     smooth: float
+    cut_through: float
     copy_step: Seconds
 
     @classmethod
@@ -58,6 +63,7 @@ class NcclCosts:
             tree_share=profile.value("nccl.tree.thread_share"),
             tree_ll128_share=profile.value("nccl.tree.ll128_share"),
             smooth=profile.value("nccl.smooth"),
+            cut_through=profile.value("nccl.cut_through"),
             copy_step=profile.value("nccl.copy_step"),
         )
 

@@ -28,7 +28,7 @@ def group_timer(
     """
     from dataclasses import replace
 
-    from pciesim.api import load_profile, nccl_environment
+    from pciesim.api import box_profile, nccl_environment
     from pciesim.commands.predict import parse_assignments, parse_gpus
     from pciesim.evaluate.collective import CollectiveTimer
     from pciesim.formats.catalogue import gpu_type
@@ -49,6 +49,6 @@ def group_timer(
         fabric=fabric,
         gpus=tuple(names[index] for index in chosen),
         compute_capability=gpu.compute_capability,
-        profile=load_profile(profile, gpu),
+        profile=box_profile(fabric, profile),
         evaluator=evaluator,
     )

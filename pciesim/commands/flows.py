@@ -75,10 +75,9 @@ def flows(
     """Say what concurrent copies reach, when they end, and what limits each."""
     from dataclasses import replace
 
-    from pciesim.api import load_profile
+    from pciesim.api import box_profile
     from pciesim.contention import Arbitration, Rules
     from pciesim.flows import EngineWord, Metric, Operation, run_flows
-    from pciesim.formats.catalogue import gpu_type
     from pciesim.formats.flow_text import parse_flows
     from pciesim.formats.shipped import find_input
     from pciesim.formats.topology import load_fabric
@@ -92,7 +91,7 @@ def flows(
     )
     result = run_flows(
         fabric,
-        RouteCosts.of(load_profile(profile, gpu_type(fabric.gpu_model or "rtx_pro_6000"))),
+        RouteCosts.of(box_profile(fabric, profile)),
         parse_flows(flow, fabric),
         operation=Operation(_one_of("operation", op, list(Operation))),
         engine=EngineWord(_one_of("engine", engine, list(EngineWord))),

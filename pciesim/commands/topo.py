@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from pciesim.formats.topology import LoadedTopology
 
 __all__ = ["app"]
-
-_USUAL_GPU: Final = "rtx_pro_6000"  # whose profile is shown for a box of unknown GPUs
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
 
@@ -51,14 +49,14 @@ def show(
     json: Json = False,
 ) -> None:
     """Show a box: tree, matrix, what every pair costs, what was assumed."""
-    from pciesim.api import load_profile
+    from pciesim.api import box_profile
     from pciesim.formats.catalogue import gpu_type, host_type
     from pciesim.physics import RouteCosts
 
     loaded = _load(topology, overlay, also)
     fabric = loaded.fabric
     gpu = gpu_type(fabric.gpu_model) if fabric.gpu_model else None
-    found = load_profile(profile, gpu or gpu_type(_USUAL_GPU))
+    found = box_profile(fabric, profile)
     costs = RouteCosts.of(found)
     for each in loaded.disagreements:
         typer.echo(f"pciesim: warning: {each}", err=True)

@@ -53,6 +53,7 @@ def build_fabric(box: Box, *, name: str) -> Fabric:
         matrix=tuple(row[:n] for row in box.matrix.cells[:n]),
         nic_matrix=box.matrix.cells[n:],
         gpu_model=max(models, key=models.count) if models else "",
+        profile=overlay.profile,
         host=Host(
             cpu="" if box.host.key == UNKNOWN_HOST else box.host.key,
             vendor=box.host.vendor,

@@ -11,6 +11,7 @@ Everything is optional, and what is stated here wins over what was inferred::
     root_complexes: [{name: root_00, switches: [left]}]   # several of one socket, and what hangs on each
     host: {cpu: EPYC 9575F, sockets: 2, socket_link: {links: 3}}
     nccl: {p2p_level: SYS}
+    profile: box-profile.yaml             # what `pciesim calibrate fit` made of this box, beside this file
 """
 
 from __future__ import annotations
@@ -178,6 +179,7 @@ class OverlayDocument(Document):
     nccl: NcclEntry = NcclEntry()
     write_collapse: PositiveInt | None = None
     concurrency: ConcurrencyEntry = ConcurrencyEntry()
+    profile: str = ""
 
     @field_validator("switches")
     @classmethod
@@ -241,5 +243,10 @@ class OverlayDocument(Document):
 
 
 def read_overlay(path: Path) -> OverlayDocument:
-    """An overlay from a YAML file. Raises InputError with file, line, column and key."""
-    return read_document(path, OverlayDocument)
+    """An overlay from a YAML file; a profile that lies beside it is named from where pciesim runs.
+
+    Raises InputError with file, line, column and key.
+    """
+    overlay = read_document(path, OverlayDocument)
+    beside = path.parent / overlay.profile
+    return overlay.model_copy(update={"profile": str(beside)}) if overlay.profile and beside.is_file() else overlay

@@ -75,6 +75,7 @@ def fabric_overlay(fabric: Fabric) -> OverlayDocument:
             "protocol": fabric.nccl.protocol,
             "channels": fabric.nccl.channels,
         },
+        "profile": fabric.profile or None,
         "write_collapse": fabric.write_collapse,
         "concurrency": {
             key: _rate(value) if key in _RATES else value

@@ -51,7 +51,7 @@ def test_a_kernel_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_a_prior_is_wider_and_says_so(tmp_path: Path) -> None:
     path = tmp_path / "box.yaml"
     assert run(["calibrate", "prior", "--topo", "rtx6000x8_2switch", "-o", str(path)]) == 0
-    prior, known = read_profile(path), read_profile(Path("calibration/profiles/rtx_pro_6000.yaml"))
+    prior, known = read_profile(path), read_profile(Path("calibration/profiles/rtx_pro_6000_2switch.yaml"))
     assert Evidence.MEASURED not in {each.evidence for _, each in prior.parameters}
     for name, each in known.parameters:
         found = prior.parameter(name)

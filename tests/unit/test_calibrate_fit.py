@@ -170,7 +170,8 @@ def test_every_range_is_of_a_parameter_and_holds_the_shipped_ones(truth: Profile
     for name, parameter in truth.parameters:
         free = free_of(truth, (name,))
         if name in free:
-            assert free[name].least <= parameter.value <= free[name].most, name
+            # A share of nothing is a limit that a fit, which works in logarithms, only comes near.
+            assert parameter.value == 0 or free[name].least <= parameter.value <= free[name].most, name
     assert all(each.least < each.most for each in RANGES.values())
     assert {name for name, _ in truth.parameters} <= set(PARAMETERS)
 
