@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from pciesim.strategies.context_parallel import CONTEXT_PARALLEL
 from pciesim.strategies.fused_norm import FUSED_NORM
 from pciesim.strategies.hierarchical import HIERARCHICAL
 from pciesim.strategies.host_memory import ONESHOT_HOST
 from pciesim.strategies.host_overlap import HOST_OVERLAP
 from pciesim.strategies.nccl_choice import NCCL, NCCL_FORCED
 from pciesim.strategies.nccl_settings import CHANNELS, GRAPH_FILE, NO_GRAPH_FILE, P2P_LEVEL
-from pciesim.strategies.not_modelled import BAR1_OVERRIDE, CONTEXT_PARALLEL
+from pciesim.strategies.not_modelled import BAR1_OVERRIDE
 from pciesim.strategies.oneshot import ONESHOT_PULL, ONESHOT_PUSH, VLLM_ONE_STAGE
 from pciesim.strategies.packets import COPY_RING, MSCCLPP, PCIE_IPC, SYMMETRIC_MEMORY
 from pciesim.strategies.parallel import ALL_TO_ALL, ATTENTION_DATA, EXPERT_PARALLEL, PIPELINE, REPLICAS

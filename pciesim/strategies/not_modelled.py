@@ -9,7 +9,7 @@ from pciesim.errors import Infeasible
 from pciesim.scenario import Scenario
 from pciesim.strategies.strategy import Strategy, Switch
 
-__all__ = ["BAR1_OVERRIDE", "CONTEXT_PARALLEL"]
+__all__ = ["BAR1_OVERRIDE"]
 
 
 def _never(reason: str) -> tuple[Callable[[Scenario, str], Scenario], Callable[[Scenario, str], str]]:
@@ -23,7 +23,6 @@ _BAR1, _BAR1_REASON = _never(
     "not modelled: what a driver does without the override is its own affair (242 instead of 16 us were seen); "
     "pciesim takes peer-to-peer as working"
 )
-_DCP, _DCP_REASON = _never("not modelled: the schedule of decode context parallelism is not built")
 
 BAR1_OVERRIDE: Final = Strategy(
     axis="bar1",
@@ -43,19 +42,4 @@ BAR1_OVERRIDE: Final = Strategy(
     criticality="exposed",
     risk="undocumented driver option; test copies for right data",
     hurts="not known",
-)
-
-CONTEXT_PARALLEL: Final = Strategy(
-    axis="dcp",
-    name="ranks",
-    argument="how many ways",
-    sentence="the KV cache of a sequence is spread over ranks instead of being replicated",
-    source="vLLM --decode-context-parallel-size; local-inference-lab/rtx6kpro (Kimi-K2.5, DCP4)",
-    apply=_DCP,
-    obstacle=_DCP_REASON,
-    number="an all-gather of queries and a reduce-scatter of partial results more a layer",
-    size="heads x head size a token",
-    criticality="exposed",
-    risk="-",
-    hurts="short contexts",
 )
