@@ -96,3 +96,7 @@ class Profile:
         """The same profile with one value moved (its interval collapses): for what-ifs and error propagation."""
         moved = replace(self.parameter(name), value=value, low=value, high=value)
         return replace(self, parameters=tuple((n, moved if n == name else p) for n, p in self.parameters))
+
+    def with_default(self, name: str, parameter: Parameter) -> Profile:
+        """The same profile, or one that has this parameter where it had none of the name."""
+        return self if name in self else replace(self, parameters=(*self.parameters, (name, parameter)))
