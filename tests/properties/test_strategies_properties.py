@@ -48,7 +48,7 @@ def test_no_all_reduce_is_faster_where_communication_is_free(name: str, tp: int)
     ("axis", "value"),
     [("sequence", "parallel"), ("sync", "drop:50%"), ("sync", "ladder"), ("gather", "argmax"), ("wire", "fp8"),
      ("nccl", "p2p-level:PXB"), ("nccl", "channels:4"), ("p2p", "off"), ("order", "7.6.5.4.3.2.1.0"),
-     ("switch", "0.1.2.3"), ("move", "4@root_complex0")],
+     ("bar1", "default"), ("switch", "0.1.2.3"), ("move", "4@root_complex0")],
 )  # fmt: skip
 def test_only_compute_and_launch_effects_remain_where_communication_is_free(axis: str, value: str) -> None:
     """Sums dropped, delayed, split or sent another way: nothing is gained where they cost nothing."""
