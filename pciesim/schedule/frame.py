@@ -86,7 +86,7 @@ class Frame:
         return self.parallelism.attention_tp
 
     def spread(self, mixer: Mixer) -> int:
-        """Ranks over which the tokens of a mixer's cache are spread, as far as a pass knows: a prompt's does not."""
+        """Ranks over which the tokens of a mixer's cache are spread; 1 in a prompt, whose exchange is not modelled."""
         return mixer.spread(self.attention_tp, self.parallelism.dcp) if self.phase is Phase.DECODE else 1
 
     @property

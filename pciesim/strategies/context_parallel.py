@@ -107,7 +107,7 @@ CONTEXT_PARALLEL: Final = Strategy(
     obstacle=_obstacle,
     turn_on=lambda argument: (Switch(engine="vllm", since=_FIRST, flags=("--decode-context-parallel-size", argument)),),
     number="two all-gathers (queries, log-sum-exps) and a reduce-scatter of partial outputs more an attention layer",
-    size="rows x heads / TP x N x (2 x value width + 4) bytes and 1 / N of it in queries from each rank",
+    size="from each rank rows x heads / TP times: query width x 2 bytes, N x 4, N x value width x 2",
     criticality="exposed",
     risk="attention backends must return log-sum-exps; windowed layers are refused",
     hurts="short contexts: three calls a layer cost more than the part of the cache that is not read",
