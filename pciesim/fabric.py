@@ -56,6 +56,8 @@ class Fabric:
     collapse (None: not known to happen). ``acs_redirect`` says that switches send peer traffic up to the root complex
     and back. ``peer_access`` tells for every ordered GPU pair whether the driver grants peer-to-peer (empty: all do).
     ``profile`` names the calibration of this very box (a shipped one or a file), empty where nobody has measured it.
+    ``registry_override`` False: the driver lacks its ForceP2P option, so that loads from peers across a root complex
+    are slow (:data:`pciesim.physics.UNFORCED_LOADS`).
     """
 
     name: str
@@ -72,6 +74,7 @@ class Fabric:
     concurrency: Concurrency = Concurrency()  # noqa: RUF009  (frozen)
     acs_redirect: bool = False
     peer_access: tuple[tuple[bool, ...], ...] = ()
+    registry_override: bool = True
     assumptions: tuple[Assumption, ...] = ()
     _wires: Wires = field(init=False, compare=False, repr=False)
     _memo: dict[Any, Any] = field(init=False, compare=False, repr=False, default_factory=dict)

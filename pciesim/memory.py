@@ -54,9 +54,10 @@ def memory_use(scenario: Scenario) -> MemoryUse:
     per_stage = [
         (
             stage_weights(scenario, stage),
-            sequences * sum(_cache(layer, context, tp, model.kv_precision) for layer in layers),
+            sequences * sum(_cache(layer, context, parallelism, model.kv_precision) for layer in layers),
             sequences * sum(layer.mixer.state_bytes_per_sequence(tp) for layer in layers),
-            sequences * sum(_cache(layer, 1, tp, model.kv_precision) for layer in layers if not layer.mixer.window),
+            sequences
+            * sum(_cache(layer, 1, parallelism, model.kv_precision) for layer in layers if not layer.mixer.window),
         )
         for stage, layers in enumerate(stages)
     ]
@@ -117,9 +118,11 @@ def _held(layer: Layer, hidden: int, parallelism: Parallelism, *, scattered: boo
     return held
 
 
-def _cache(layer: Layer, context: int, tp: int, precision: Precision) -> Bytes:
-    kept = min(context, layer.mixer.window) if layer.mixer.window else context
-    return kept * layer.mixer.kv_bytes_per_token(tp, precision)
+def _cache(layer: Layer, context: int, parallelism: Parallelism, precision: Precision) -> Bytes:
+    """Of one sequence, up to the window; the share of a rank where ranks spread its tokens."""
+    mixer, tp = layer.mixer, parallelism.attention_tp
+    kept = min(context, mixer.window) if mixer.window else context
+    return kept * mixer.kv_bytes_per_token(tp, precision) / mixer.spread(tp, parallelism.dcp)
 
 
 def _activations(scenario: Scenario) -> Bytes:

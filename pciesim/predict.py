@@ -340,6 +340,15 @@ def _assumptions(scenario: Scenario) -> tuple[Assumption, ...]:
                 matters="every all-reduce it serves, one for one",
             )
         )
+    if not scenario.fabric.registry_override:
+        found.append(
+            Assumption(
+                text="without the driver's ForceP2P option a GPU loads 1.5 GB/s from peers across a root complex (one "
+                "published point); stores, copies and NCCL are as with it",
+                settle="time a kernel that loads from peers at two sizes, with and without the option",
+                matters="one-shot pull and vLLM's custom all-reduce on root ports",
+            )
+        )
     nccl = scenario.fabric.nccl
     if nccl.graph_file and len(scenario.gpus) > 1:
         found.append(

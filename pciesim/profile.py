@@ -109,3 +109,7 @@ class Profile:
                 for name, each in self.parameters
             ),
         )
+
+    def with_default(self, name: str, parameter: Parameter) -> Profile:
+        """The same profile, or one that has this parameter where it had none of the name."""
+        return self if name in self else replace(self, parameters=(*self.parameters, (name, parameter)))

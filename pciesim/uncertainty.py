@@ -13,6 +13,7 @@ from typing import Final
 
 from pciesim.collectives.task import Lowered
 from pciesim.evaluate.collective import CollectiveTimer
+from pciesim.physics import UNFORCED, UNFORCED_LOADS
 from pciesim.prediction import Sensitivity
 from pciesim.profile import Interval
 from pciesim.units import Seconds
@@ -55,7 +56,7 @@ class Shift:
 
 def shifts_of(timer: CollectiveTimer) -> tuple[CollectiveTimer, tuple[Shift, ...]]:
     """A closed-form timer as it is, and one per uncertain communication parameter. Their memos live with them."""
-    profile = timer.profile
+    profile = timer.profile if timer.fabric.registry_override else timer.profile.with_default(UNFORCED, UNFORCED_LOADS)
     shifts: list[Shift] = []
     for name, parameter in profile.parameters:
         above, below = parameter.high - parameter.value, parameter.value - parameter.low

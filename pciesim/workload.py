@@ -47,7 +47,9 @@ class Parallelism:
     ``ep`` divides ``tp``: a rank holds experts / ep experts, each cut tp / ep ways. ``dp`` counts replicas that share
     nothing. ``attention_dp`` divides ``tp`` too: so many ranks of one replica attend to different sequences and meet
     for the MLPs (SGLang's ``--enable-dp-attention``, vLLM's ``--data-parallel-size`` with expert parallelism).
-    ``all_to_all``: tokens are sent to the ranks of their experts instead of to all (DeepEP and its kin).
+    ``all_to_all``: tokens are sent to the ranks of their experts instead of to all (DeepEP and its kin). ``dcp`` ranks
+    in a row that would hold copies of a KV cache hold every ``dcp``-th token of it instead (decode context
+    parallelism, vLLM's ``--decode-context-parallel-size``); it divides ``attention_tp``.
     """
 
     tp: int = 1
@@ -56,6 +58,7 @@ class Parallelism:
     pp: int = 1
     attention_dp: int = 1
     all_to_all: bool = False
+    dcp: int = 1
 
     @property
     def attention_tp(self) -> int:

@@ -152,10 +152,8 @@ class Steps:
         key = (source, target, engine, share)
         if key not in self._uses:
             fabric, gpus = self.task.fabric, self.task.gpus
-            found = self.task.costs.routes.uses(fabric, fabric.route(gpus[source], gpus[target]), engine)
-            if share != 1.0:
-                found = tuple((constraint, used / share) for constraint, used in found)
-            self._uses[key] = found
+            route = fabric.route(gpus[source], gpus[target])
+            self._uses[key] = self.task.costs.routes.uses(fabric, route, engine, of_isolated=share)
         return self._uses[key]
 
     def program(self, name: str, *, chunks: int, epochs: int) -> Program:

@@ -32,7 +32,8 @@ Place = Literal[
     "embedding", "before_mixer", "attention_prepare", "attention_gate", "latent_norm", "compress", "index_prepare",
     "delta_prepare", "delta_finish", "state_commit", "mix_streams", "post_norm", "before_mlp", "dense_activation",
     "branch_norm", "moe_route", "experts_prepare", "experts_finish", "shared_activation", "shared_gate",
-    "moe_combine", "after_layer", "draft_norms", "final", "sample",
+    "moe_combine", "after_layer", "draft_norms", "final", "sample", "context_join", "context_layout", "context_mask",
+    "context_merge", "context_output",
 ]  # fmt: skip
 
 _RANGE: Final = re.compile(r"(\d+)-(\d+) by (\d+)")
@@ -188,7 +189,7 @@ class EngineDocument(Document):
 
 
 class VariantDocument(Document):
-    """An engine file that says only how it differs from another (``extends``)."""
+    """An engine file that says only how it differs from another (``extends``); small kernels by place."""
 
     schema_: Literal["pciesim/engine/1"] = Field(alias="schema")
     extends: str
@@ -208,6 +209,8 @@ class VariantDocument(Document):
     def over(self, base: EngineDocument) -> EngineDocument:
         """The base with what this file states."""
         changed = {name: getattr(self, name) for name in type(self).model_fields if name not in ("schema_", "extends")}
+        if self.small_kernels is not None:
+            changed["small_kernels"] = {**base.small_kernels, **self.small_kernels}
         return base.model_copy(update={name: value for name, value in changed.items() if value is not None})
 
 

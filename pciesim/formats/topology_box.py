@@ -82,7 +82,7 @@ class Box:
 
     def may_peer(self, one: int, other: int) -> bool:
         """Whether the driver grants peer-to-peer: as stated, else as the vendor's stock driver does."""
-        stated, plan = self.overlay.p2p, self.plan
+        stated = self.overlay.p2p
         if (one, other) in stated.refused or (other, one) in stated.refused:
             return False
         if self.nvlinks[one][other]:
@@ -92,10 +92,7 @@ class Box:
         if stated.bar1 is not None and stated.bar1 <= _SMALL_BAR1:
             return False
         stock = all(kind is None or kind.pcie_p2p for kind in (self.gpus[one], self.gpus[other]))
-        if stated.driver is None and not stock:
-            return False
-        holder = plan.gpu_switches[one]
-        return stated.registry_override is not False or (holder is not None and holder == plan.gpu_switches[other])
+        return stated.driver is not None or stock
 
 
 def resolve(matrix: TopologyMatrix, overlay: OverlayDocument, plan: Plan, *, source: str = "") -> Box:

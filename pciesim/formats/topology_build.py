@@ -74,6 +74,7 @@ def build_fabric(box: Box, *, name: str) -> Fabric:
         concurrency=Concurrency(**dict(overlay.concurrency)),
         acs_redirect=bool(overlay.host.acs_redirect),
         peer_access=access,
+        registry_override=overlay.p2p.registry_override is not False,
         assumptions=assume(box),
     )
 

@@ -75,6 +75,8 @@ def _peers(fabric: Fabric) -> Iterator[str]:
 
 
 def _traps(fabric: Fabric) -> Iterator[str]:
+    if not fabric.registry_override:
+        yield "the driver lacks its ForceP2P option: kernels that load from peers across a root complex are very slow"
     if fabric.acs_redirect:
         yield "ACS redirect is on: peers of one switch go up to the root complex and back (half the bandwidth)"
     if fabric.host.iommu:

@@ -124,8 +124,8 @@ class HostEntry(Document):
 class P2pEntry(Document):
     """Peer-to-peer over PCIe: does the driver grant it (``topo -p2p r`` says OK), the size of BAR1, the override.
 
-    ``refused`` lists pairs that it refuses where it grants others. ``registry_override`` false: the driver stages
-    pairs that do not share a switch in system memory.
+    ``refused`` lists pairs that it refuses where it grants others. ``registry_override`` false: the driver runs without
+    its ForceP2P option, and loads from peers across a root complex are slow.
     """
 
     driver: bool | None = None

@@ -220,9 +220,10 @@ def _peers(fabric: Fabric) -> dict[str, Any]:
     table, gpus = fabric.peer_access, range(len(fabric.gpus))
     refused = [[one, other] for one in gpus for other in gpus if one < other and table and not table[one][other]]
     over_pcie = [[one, other] for one in gpus for other in gpus if one < other and not _bridged(fabric, one, other)]
+    override = {} if fabric.registry_override else {"registry_override": False}
     if refused and refused == over_pcie:
-        return {"driver": False}
-    return {"driver": True, "refused": refused} if refused else {"driver": True}
+        return {"driver": False, **override}
+    return {"driver": True, **({"refused": refused} if refused else {}), **override}
 
 
 def _bridged(fabric: Fabric, one: int, other: int) -> bool:

@@ -1,12 +1,14 @@
 """Token mixers that keep keys and values of past tokens, and the absent one. Each lists weights, caches and sums.
 
-Every mixer answers the same five questions, for a residual stream of ``hidden`` columns:
+Every mixer answers the same six questions, for a residual stream of ``hidden`` columns:
 
 - ``linears(hidden)``: its matrices, in the order of use;
 - ``vectors(hidden)``: its small weights;
 - ``sums(hidden)``: the all-reduces that tensor parallelism needs after it;
 - ``kv_bytes_per_token(tp, kv_precision)``: cache bytes per token and rank, before any window (``window`` 0: none);
-- ``state_bytes_per_sequence(tp)``: bytes per sequence and rank that do not grow with context.
+- ``state_bytes_per_sequence(tp)``: bytes per sequence and rank that do not grow with context;
+- ``spread(tp, ways)``: consecutive ranks over which decode context parallelism of so many ways spreads the tokens of a
+  sequence: ``ways`` where that many hold copies of one cache, else 1.
 
 Mixers with a recurrent state are in :mod:`pciesim.model.recurrent`.
 """
@@ -55,6 +57,10 @@ class Absent:
     def state_bytes_per_sequence(self, tp: int) -> float:  # noqa: ARG002
         """None."""
         return 0.0
+
+    def spread(self, tp: int, ways: int) -> int:  # noqa: ARG002
+        """Nothing to spread."""
+        return 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +175,11 @@ class Attention:
         """None: everything grows with context (up to the window)."""
         return 0.0
 
+    def spread(self, tp: int, ways: int) -> int:
+        """Over ranks that would hold the same KV head: TP / KV heads of them in a row. A window is kept whole."""
+        copies, rest = divmod(tp, self.kv_heads)
+        return ways if copies and not rest and copies % ways == 0 and not self.window else 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mla:
@@ -237,6 +248,10 @@ class Mla:
     def state_bytes_per_sequence(self, tp: int) -> float:  # noqa: ARG002
         """None: everything grows with context."""
         return 0.0
+
+    def spread(self, tp: int, ways: int) -> int:
+        """Over any ranks: all hold the same latents."""
+        return ways if tp % ways == 0 else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,3 +341,7 @@ class CompressedAttention:
     def state_bytes_per_sequence(self, tp: int) -> float:  # noqa: ARG002
         """The window in bf16."""
         return self.local_window * self.head_dim * Precision.BF16.bytes_per_parameter
+
+    def spread(self, tp: int, ways: int) -> int:  # noqa: ARG002
+        """Not known of any engine."""
+        return 1

@@ -70,6 +70,10 @@ class GatedDeltaNet:
         recurrent = self.value_heads / tp * self.key_dim * self.value_dim * self.state_precision.bytes_per_parameter
         return recurrent + self.channels / tp * (self.conv_kernel - 1) * Precision.BF16.bytes_per_parameter
 
+    def spread(self, tp: int, ways: int) -> int:  # noqa: ARG002
+        """A state is no list of tokens."""
+        return 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KimiDelta:
@@ -134,6 +138,10 @@ class KimiDelta:
         channels = 3 * self.heads * self.head_dim / tp
         return recurrent + channels * (self.conv_kernel - 1) * Precision.BF16.bytes_per_parameter
 
+    def spread(self, tp: int, ways: int) -> int:  # noqa: ARG002
+        """A state is no list of tokens."""
+        return 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mamba2:
@@ -188,3 +196,7 @@ class Mamba2:
         recurrent = self.heads / tp * self.head_dim * self.state * self.state_precision.bytes_per_parameter
         channels = self.heads * self.head_dim / tp + 2 * max(1, self.groups // tp) * self.state
         return recurrent + channels * (self.conv_kernel - 1) * Precision.BF16.bytes_per_parameter
+
+    def spread(self, tp: int, ways: int) -> int:  # noqa: ARG002
+        """A state is no list of tokens."""
+        return 1

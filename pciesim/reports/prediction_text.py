@@ -51,6 +51,7 @@ CATEGORY_NAMES: Final[dict[str, str]] = {
     Category.SMALL: "small kernels and launch gaps",
     Category.ALL_REDUCE: "all-reduce",
     Category.TOKEN_EXCHANGE: "rows between ranks",
+    Category.CONTEXT_EXCHANGE: "queries and partial attention",
     Category.PIPELINE: "pipeline transfers",
     Category.LOGITS_GATHER: "logits gather",
     Category.SAMPLING: "sampling broadcasts",

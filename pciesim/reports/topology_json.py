@@ -59,6 +59,7 @@ def to_json(fabric: Fabric, costs: RouteCosts, *, profile: str) -> str:
                 for other, allowed in enumerate(row)
                 if one != other and not allowed
             ],
+            "registry_override": fabric.registry_override,
         },
         "write_collapse": fabric.write_collapse,
         "acs_redirect": fabric.acs_redirect,

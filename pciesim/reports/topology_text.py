@@ -96,6 +96,8 @@ def _headline(fabric: Fabric, gpu_name: str, cpu_name: str) -> Iterable[Renderab
         yield Text(peer_level(fabric))
     if fabric.acs_redirect:
         yield Text("ACS redirect is on: peers of one switch go through the root complex", style="yellow")
+    if not fabric.registry_override:
+        yield Text("no ForceP2P option: loads from peers across a root complex are slow", style="yellow")
     if fabric.host.iommu:
         yield Text("the IOMMU is on: about 15 % less for a single flow, and known hangs of NCCL", style="yellow")
     if fabric.write_collapse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pciesim.model import Layer, ModelSpec
+from pciesim.model import Layer, Mixer, ModelSpec
 from pciesim.schedule.engine import AttentionData, EngineSpec
 from pciesim.workload import Parallelism, Phase, Workload
 
@@ -84,6 +84,10 @@ class Frame:
     def attention_tp(self) -> int:
         """Ranks that share a mixer."""
         return self.parallelism.attention_tp
+
+    def spread(self, mixer: Mixer) -> int:
+        """Ranks over which the tokens of a mixer's cache are spread; 1 in a prompt, whose exchange is not modelled."""
+        return mixer.spread(self.attention_tp, self.parallelism.dcp) if self.phase is Phase.DECODE else 1
 
     @property
     def local_rows(self) -> int:

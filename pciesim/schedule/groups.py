@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pciesim.workload import Parallelism
 
-__all__ = ["ATTENTION_TP", "EP", "PP", "TP", "members"]
+__all__ = ["ATTENTION_TP", "DCP", "EP", "PP", "TP", "members"]
 
 TP = "tp"
 ATTENTION_TP = "attention_tp"
 EP = "ep"  # the same ranks as tp: experts are spread over all of them
+DCP = "dcp"  # ranks in a row that spread the tokens of one KV cache
 PP = "pp"  # a rank and its successor in the next stage
 
 
@@ -22,8 +23,8 @@ def members(parallelism: Parallelism, group: str, stage: int) -> tuple[tuple[int
     match group:
         case "tp" | "ep":
             return (tuple(range(first, first + tp)),)
-        case "attention_tp":
-            width = parallelism.attention_tp
+        case "attention_tp" | "dcp":
+            width = parallelism.attention_tp if group == ATTENTION_TP else parallelism.dcp
             return tuple(tuple(range(first + d * width, first + (d + 1) * width)) for d in range(tp // width))
         case "pp":
             return tuple((rank, rank + tp) for rank in range(first, first + tp))

@@ -14,13 +14,13 @@ from pciesim.model import (
     Attention,
     CompressedAttention,
     GatedDeltaNet,
-    Indexer,
     KimiDelta,
     Linear,
     Mamba2,
     Mla,
     Sum,
 )
+from pciesim.schedule.context import gather_queries, merge_candidates, merge_outputs
 from pciesim.schedule.frame import Frame
 from pciesim.schedule.groups import ATTENTION_TP
 from pciesim.schedule.ops import Category, DecodeAttention, DeltaRule, Rule, SparseIndex
@@ -46,18 +46,20 @@ def _attention(tape: Tape, mixer: Attention) -> None:
     with tape.side():
         tape.gemm("g_proj", linears, tp=tp, rows=rows)
     tape.small("attention_prepare", heads * mixer.head_dim + kv_heads * (mixer.head_dim + values), rows)
-    context = min(frame.context, mixer.window) if mixer.window else frame.context
-    keys = _select(tape, linears, mixer.indexer, mixer.sparse_top_k, context)
+    context, ways = min(frame.context, mixer.window) if mixer.window else frame.context, frame.spread(mixer)
+    keys = _select(tape, mixer, context, ways)
+    gather_queries(tape, ways, heads=heads, width=mixer.head_dim, latent=False)
     kernel = DecodeAttention(
-        batch=frame.sequences, new_tokens=frame.new_tokens, context=_mean_keys(frame, keys), heads=heads,
+        batch=frame.sequences, new_tokens=frame.new_tokens, context=_mean_keys(frame, keys), heads=ways * heads,
         kv_heads=kv_heads, head_dim=mixer.head_dim, window=mixer.window, kv_precision=frame.model.kv_precision,
         value_dim=mixer.value_dim,
     )  # fmt: skip
     width = mixer.head_dim + values
     cache = frame.sequences * keys * kv_heads * width * frame.model.kv_precision.bytes_per_parameter
-    flop = 2.0 * frame.sequences * frame.new_tokens * _mean_keys(frame, keys) * heads * width
+    flop = 2.0 * frame.sequences * frame.new_tokens * _mean_keys(frame, keys) * ways * heads * width
     tape.join()
     tape.compute("attention", Category.ATTENTION, kernel, cache, flop)
+    merge_outputs(tape, ways, heads=heads, width=values, latent=False)
     if mixer.output_gate or mixer.head_gate:
         tape.small("attention_gate", heads * values, rows)
     tape.gemm("o_proj", linears, tp=tp, rows=rows)
@@ -77,8 +79,8 @@ def _mla(tape: Tape, mixer: Mla) -> None:
     tape.gemm("q_b_proj", linears, tp=tp, rows=rows)
     tape.gemm("q_proj", linears, tp=tp, rows=rows)
     tape.small("attention_prepare", heads * mixer.rope_dim + latent, rows)
-    keys = _select(tape, linears, mixer.indexer, mixer.sparse_top_k, frame.context)
-    expand = frame.phase is Phase.PREFILL
+    expand, ways = frame.phase is Phase.PREFILL, frame.spread(mixer)
+    keys = _select(tape, mixer, frame.context, ways)
     up = _by_head(linears, "kv_b_proj", mixer.nope_dim, mixer.value_dim, mixer.heads)
     if expand:
         tape.gemm("kv_b_proj", linears, tp=tp, rows=rows)
@@ -86,15 +88,17 @@ def _mla(tape: Tape, mixer: Mla) -> None:
         tape.gemm("kv_b_key", up, tp=tp, rows=rows)
     head_dim = mixer.nope_dim + mixer.rope_dim if expand else latent + mixer.rope_dim
     values = mixer.value_dim if expand else latent
+    gather_queries(tape, ways, heads=heads, width=head_dim, latent=True)
     kernel = DecodeAttention(
-        batch=frame.sequences, new_tokens=frame.new_tokens, context=_mean_keys(frame, keys), heads=heads,
+        batch=frame.sequences, new_tokens=frame.new_tokens, context=_mean_keys(frame, keys), heads=ways * heads,
         kv_heads=heads if expand else 1, head_dim=head_dim, window=0, kv_precision=frame.model.kv_precision,
         value_dim=values, latent=not expand,
     )  # fmt: skip
     cache = frame.sequences * keys * (latent + mixer.rope_dim) * frame.model.kv_precision.bytes_per_parameter
-    flop = 2.0 * frame.sequences * frame.new_tokens * _mean_keys(frame, keys) * heads * (head_dim + values)
+    flop = 2.0 * frame.sequences * frame.new_tokens * _mean_keys(frame, keys) * ways * heads * (head_dim + values)
     tape.join()
     tape.compute("attention", Category.ATTENTION, kernel, cache, flop)
+    merge_outputs(tape, ways, heads=heads, width=values, latent=True)
     if not expand:
         tape.gemm("kv_b_value", up, tp=tp, rows=rows)
     if mixer.output_gate:
@@ -118,7 +122,7 @@ def _compressed(tape: Tape, mixer: CompressedAttention) -> None:
     tape.small("attention_prepare", heads * mixer.head_dim + mixer.head_dim, rows)
     entries = frame.context // mixer.ratio if mixer.ratio else 0
     tape.join()
-    kept = _select(tape, linears, mixer.indexer, mixer.sparse_top_k, entries)
+    kept = _select(tape, mixer, entries)
     keys = min(frame.context, mixer.local_window) + kept
     kernel = DecodeAttention(
         batch=frame.sequences, new_tokens=frame.new_tokens, context=_mean_keys(frame, keys), heads=heads, kv_heads=1,
@@ -203,12 +207,16 @@ def _recurrence(tape: Tape, kernel: DeltaRule, state: float, products: float) ->
         tape.small("state_commit", round(state / 4), frame.sequences)  # the accepted token's state becomes the state
 
 
-def _select(tape: Tape, linears: Sequence[Linear], indexer: Indexer | None, top_k: int, keys: int) -> int:
-    """Keys a query reads: all, or the ``top_k`` that the indexer (this layer's or an earlier one's) chose."""
-    frame = tape.frame
+def _select(tape: Tape, mixer: Attention | Mla | CompressedAttention, keys: int, ways: int = 1) -> int:
+    """Keys a query reads: all, or the ``sparse_top_k`` that the indexer (this layer's or an earlier one's) chose.
+
+    Of a cache spread over ``ways`` ranks, those on the rank that has most.
+    """
+    frame, indexer, top_k = tape.frame, mixer.indexer, mixer.sparse_top_k
+    kept, keys = min(keys, top_k) if top_k else keys, -(-keys // ways)
     if indexer is not None:
         for name in ("index_q_proj", "index_k_proj", "index_weights_proj"):
-            tape.gemm(name, linears, tp=1, rows=frame.rows)
+            tape.gemm(name, mixer.linears(frame.model.hidden), tp=1, rows=frame.rows)
         tape.small("index_prepare", (indexer.heads + 1) * indexer.head_dim, frame.rows)
         kernel = SparseIndex(
             batch=frame.sequences, new_tokens=frame.new_tokens, context=_mean_keys(frame, keys), heads=indexer.heads,
@@ -217,7 +225,8 @@ def _select(tape: Tape, linears: Sequence[Linear], indexer: Indexer | None, top_
         nbytes = frame.sequences * keys * indexer.kv_bytes_per_token()
         flop = 2.0 * frame.sequences * frame.new_tokens * _mean_keys(frame, keys) * indexer.heads * indexer.head_dim
         tape.compute("sparse_index", Category.SPARSE_INDEX, kernel, nbytes, flop)
-    return min(keys, top_k) if top_k else keys
+        merge_candidates(tape, ways, top_k)
+    return -(-kept // ways)
 
 
 def _mean_keys(frame: Frame, keys: int) -> int:

@@ -38,6 +38,7 @@ class Category(StrEnum):
     SMALL = "small_kernels_and_launch_gaps"
     ALL_REDUCE = "all_reduce"
     TOKEN_EXCHANGE = "token_exchange"  # gathers and scatters of rows around mixers and MLPs
+    CONTEXT_EXCHANGE = "context_exchange"  # queries and partial outputs of attention over a spread KV cache
     PIPELINE = "pipeline_transfers"
     LOGITS_GATHER = "logits_gather"
     SAMPLING = "sampling_broadcasts"

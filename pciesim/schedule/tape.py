@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from pciesim.model import Linear, Module, Precision, Sum
 from pciesim.schedule.frame import Frame
-from pciesim.schedule.groups import ATTENTION_TP, TP
+from pciesim.schedule.groups import ATTENTION_TP, DCP, TP
 from pciesim.schedule.ops import Category, Collective, CollectiveKind, Compute, Elementwise, Gemm, Kernel, Op
 
 __all__ = ["ACTIVATION", "Segment", "Tape"]
@@ -93,9 +93,11 @@ class Tape:
         graph: bool = True,
     ) -> None:
         """A collective of ``nbytes`` from each rank; nothing in a group of one."""
-        ranks = 2 if group == "pp" else self.frame.attention_tp if group == ATTENTION_TP else self.frame.tp
+        frame = self.frame
+        sizes = {"pp": 2, ATTENTION_TP: frame.attention_tp, DCP: frame.parallelism.dcp}
+        ranks = sizes.get(group, frame.tp)
         if ranks > 1:
-            if group != "pp" and ranks == self.frame.tp and group == ATTENTION_TP:
+            if ranks == frame.tp and group == ATTENTION_TP:
                 group = TP  # engines use one group object where sizes match
             self._op(
                 Collective(

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from pciesim.strategies.context_parallel import CONTEXT_PARALLEL
+from pciesim.strategies.forced_p2p import FORCED_P2P, UNFORCED_P2P
 from pciesim.strategies.fused_norm import FUSED_NORM
 from pciesim.strategies.hierarchical import HIERARCHICAL
 from pciesim.strategies.host_memory import ONESHOT_HOST
 from pciesim.strategies.host_overlap import HOST_OVERLAP
 from pciesim.strategies.nccl_choice import NCCL, NCCL_FORCED
 from pciesim.strategies.nccl_settings import CHANNELS, GRAPH_FILE, NO_GRAPH_FILE, P2P_LEVEL
-from pciesim.strategies.not_modelled import BAR1_OVERRIDE, CONTEXT_PARALLEL
 from pciesim.strategies.oneshot import ONESHOT_PULL, ONESHOT_PUSH, VLLM_ONE_STAGE
 from pciesim.strategies.packets import COPY_RING, MSCCLPP, PCIE_IPC, SYMMETRIC_MEMORY
 from pciesim.strategies.parallel import ALL_TO_ALL, ATTENTION_DATA, EXPERT_PARALLEL, PIPELINE, REPLICAS
@@ -32,7 +33,7 @@ __all__ = ["STRATEGIES", "Strategy", "Switch"]
 
 # In the order in which they are applied: the machine, the split, the library, then the schedule.
 _ALL: Final = (
-    MOVE_CARD, ADD_SWITCH, LINK_WIDTH, P2P_ON, P2P_OFF, BAR1_OVERRIDE, ACS_OFF, ACS_ON, RANK_ORDER,
+    MOVE_CARD, ADD_SWITCH, LINK_WIDTH, P2P_ON, P2P_OFF, ACS_OFF, ACS_ON, FORCED_P2P, UNFORCED_P2P, RANK_ORDER,
     REPLICAS, PIPELINE, EXPERT_PARALLEL, ATTENTION_DATA, ALL_TO_ALL, CONTEXT_PARALLEL,
     P2P_LEVEL, GRAPH_FILE, NO_GRAPH_FILE, CHANNELS,
     NCCL, *NCCL_FORCED, ONESHOT_PUSH, ONESHOT_PULL, VLLM_ONE_STAGE, ONESHOT_HOST, TWOSHOT_PUSH, TWOSHOT_PULL,

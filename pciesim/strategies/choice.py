@@ -18,7 +18,7 @@ __all__ = ["AXES", "Applied", "apply_choices", "check_choice", "chosen", "switch
 
 _NEUTRAL: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({
     "allreduce": ("auto",), "nccl": ("default",), "dp": ("1",), "pp": ("1",), "ep": ("1",), "attention-dp": ("1",),
-    "a2a": ("off",), "wire": ("bf16",),
+    "dcp": ("1",), "a2a": ("off",), "wire": ("bf16",),
 })  # fmt: skip
 
 AXES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(

@@ -170,8 +170,8 @@ def test_more_channels_approach_the_link_gradually():
     found = lower("nccl-ring-ll", problem)
     assert found.channels == 4
     rate = (1 / 40**2 + 1 / 22.05525**2) ** -0.5 * 1e3  # bytes a microsecond
-    # 5 us base, two hops of 0.8 + 0.2 us with half the tensor each; the first poll's lines (4 KiB a channel) pass at the
-    # link's rate instead.
+    # 5 us base, two hops of 0.8 + 0.2 us with half the tensor each; the first poll's lines (4 KiB a channel) pass
+    # at the link's rate instead.
     first = 4 * 4096 / rate - 4 * 4096 / 22.05525e3
     expected = 5 + 2 * (1.0 - first + (32 << 20) / rate)
     assert estimate(found.program) / US == pytest.approx(expected, rel=1e-5)

@@ -18,7 +18,9 @@ from pciesim.strategies.choice import apply_choices
 from pciesim.strategies.rewrite import rewritten
 from tests.support.scenarios import at_no_cost, scenario
 
-COMMUNICATION = {Category.ALL_REDUCE, Category.LOGITS_GATHER, Category.TOKEN_EXCHANGE, Category.SAMPLING}
+COMMUNICATION = {
+    Category.ALL_REDUCE, Category.LOGITS_GATHER, Category.TOKEN_EXCHANGE, Category.SAMPLING, Category.CONTEXT_EXCHANGE,
+}  # fmt: skip
 SUMS = sorted(name for axis, name in STRATEGIES if axis == "allreduce")
 
 
@@ -46,7 +48,7 @@ def test_no_all_reduce_is_faster_where_communication_is_free(name: str, tp: int)
     ("axis", "value"),
     [("sequence", "parallel"), ("sync", "drop:50%"), ("sync", "ladder"), ("gather", "argmax"), ("wire", "fp8"),
      ("nccl", "p2p-level:PXB"), ("nccl", "channels:4"), ("p2p", "off"), ("order", "7.6.5.4.3.2.1.0"),
-     ("switch", "0.1.2.3"), ("move", "4@root_complex0")],
+     ("bar1", "default"), ("switch", "0.1.2.3"), ("move", "4@root_complex0")],
 )  # fmt: skip
 def test_only_compute_and_launch_effects_remain_where_communication_is_free(axis: str, value: str) -> None:
     """Sums dropped, delayed, split or sent another way: nothing is gained where they cost nothing."""
@@ -58,6 +60,26 @@ def test_only_compute_and_launch_effects_remain_where_communication_is_free(axis
         assert then > 0.98 * base
     else:
         assert then == pytest.approx(base, rel=1e-6)
+
+
+@pytest.mark.parametrize(("model", "ways"), [("qwen35_397b", "4"), ("kimi_k25_nvfp4", "8"), ("deepseek_v32", "2")])
+@pytest.mark.parametrize("context", [1024, 65536])
+def test_a_spread_cache_changes_its_kernels_only_where_communication_is_free(
+    model: str, ways: str, context: int
+) -> None:
+    """What remains are other attention (and index) kernels and the small kernels around the exchange."""
+    free = at_no_cost(scenario(model=model, batch=8, engine="vllm-0.33"))
+    free = replace(free, workload=replace(free.workload, context=context))
+    base, then = timed(free), timed(apply_choices(free, [("dcp", ways)]).scenario)
+    parts = then.timeline.by_category(then.schedule)
+    assert sum(parts.get(each, 0.0) for each in COMMUNICATION) == pytest.approx(0.0, abs=1e-9)
+
+    def attending(step: Step) -> float:
+        changed = (Category.ATTENTION, Category.SPARSE_INDEX, Category.SMALL)
+        ops = [op for op in step.schedule.ops if isinstance(op, Compute) and op.category in changed and not op.stream]
+        return sum(step.kernels[op.kernel].value + step.gap.value for op in ops)
+
+    assert then.timeline.length - base.timeline.length == pytest.approx(attending(then) - attending(base), rel=1e-6)
 
 
 def test_a_fused_norm_saves_its_kernel_and_its_gap_and_nothing_else() -> None:

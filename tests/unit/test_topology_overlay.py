@@ -12,6 +12,7 @@ from pciesim.fabric import DeviceKind, Fabric
 from pciesim.formats.documents import validate_document
 from pciesim.formats.profile_yaml import read_profile
 from pciesim.formats.topology import assemble, load_fabric
+from pciesim.formats.topology_check import findings
 from pciesim.formats.topology_overlay import OverlayDocument
 from pciesim.formats.topology_smi import TopologyMatrix, parse_matrix
 from pciesim.hardware import pcie_bandwidth
@@ -213,11 +214,15 @@ def test_the_stock_driver_of_geforce_refuses_peers_unless_said_otherwise() -> No
     assert patched.nccl.p2p
 
 
-def test_without_the_registry_override_only_switch_peers_talk_directly() -> None:
+def test_the_registry_override_forbids_no_peer() -> None:
+    """Kernels that load from peers ran without it, slowly: so the driver had granted them."""
     fabric = box("rtx6000x8_2switch", "gpu: rtx_pro_6000\np2p: {driver: true, registry_override: false}\n")
     assert fabric.can_peer("GPU0", "GPU3")
-    assert not fabric.can_peer("GPU3", "GPU4")
+    assert fabric.can_peer("GPU3", "GPU4")
     assert fabric.nccl.p2p
+    assert not fabric.registry_override
+    assert any("ForceP2P" in each for each in findings(fabric))
+    assert box("rtx6000x4", "gpu: rtx_pro_6000\n").registry_override, "taken as set where nothing is stated"
 
 
 def test_small_bar1_forbids_peers() -> None:
