@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from pciesim.calibrate.priors import prior_profile
 from pciesim.collectives.select import ALGORITHMS
 from pciesim.errors import InputError, UnknownName
 from pciesim.evaluate.collective import EVALUATORS
 from pciesim.fabric import Assumption, Fabric, NcclEnvironment
-from pciesim.formats.catalogue import gpu_type
+from pciesim.formats.catalogue import gpu_names, gpu_type
 from pciesim.formats.engine_yaml import load_engine
 from pciesim.formats.kernel_tables import load_kernel_tables, measured_gpus
 from pciesim.formats.model import load_model
@@ -33,7 +34,16 @@ from pciesim.schedule import EngineSpec
 from pciesim.units import KIB
 from pciesim.workload import Parallelism, Phase, Workload
 
-__all__ = ["box_profile", "kernel_clock", "load_profile", "load_scenario", "names_curve", "nccl_environment", "predict"]
+__all__ = [
+    "as_prior",
+    "box_profile",
+    "kernel_clock",
+    "load_profile",
+    "load_scenario",
+    "names_curve",
+    "nccl_environment",
+    "predict",
+]
 
 _CONTEXT: Final = KIB  # tokens in the cache where none are named
 SHIPPED: Final = "shipped"
@@ -184,24 +194,40 @@ def names_curve(allreduce: str) -> bool:
 
 
 def load_profile(name: str | None, gpu: GpuType) -> Profile:
-    """The named profile, else the shipped one of this GPU type, else that of the RTX PRO 6000 as the nearest kin."""
+    """The named profile, else the shipped one of this GPU type, else that of the nearest kin that has one.
+
+    Nearest: by PCIe generation, then by whether its driver grants peer-to-peer, then by compute capability.
+    """
     if name is not None:
         return read_profile(find_input("profiles", name))
-    shipped = shipped_names("profiles")
-    for key in (gpu.key, _family(gpu)):
-        if key in shipped:
-            return read_profile(find_input("profiles", key))
-    return read_profile(find_input("profiles", _DEFAULT_DONORS[0]))
+    kin = [gpu_type(key) for key in shipped_names("profiles") if key in gpu_names()]
+    nearest = min(
+        kin,
+        key=lambda other: (
+            not gpu.key.startswith(other.key),  # editions of one chip share a profile
+            abs(other.pcie_generation - gpu.pcie_generation),
+            other.pcie_p2p != gpu.pcie_p2p,
+            abs(other.compute_capability - gpu.compute_capability),
+        ),
+    )
+    return read_profile(find_input("profiles", nearest.key))
 
 
 def box_profile(fabric: Fabric, name: str | None = None) -> Profile:
-    """The profile that describes a box: the one named, else the one its overlay names, else that of its GPUs."""
-    return load_profile(name or fabric.profile or None, gpu_type(fabric.gpu_model or _DEFAULT_DONORS[0]))
+    """The profile that describes a box: the one named, else the one its overlay names.
+
+    A box that has neither was measured by nobody: the figures are of its GPU's profile, or of the nearest kin's, with
+    intervals as known hosts differ.
+    """
+    gpu = gpu_type(fabric.gpu_model or _DEFAULT_DONORS[0])
+    stated = name or fabric.profile
+    nearest = load_profile(stated or None, gpu)
+    return nearest if stated else as_prior(nearest, gpu, name=f"{nearest.name} (no measurements of this box)")
 
 
-def _family(gpu: GpuType) -> str:
-    """Editions of one chip share a profile: ``rtx_pro_6000_max_q`` reads ``rtx_pro_6000``."""
-    return next((name for name in shipped_names("profiles") if gpu.key.startswith(name)), "")
+def as_prior(nearest: Profile, gpu: GpuType, *, name: str) -> Profile:
+    """The nearest host's profile for a box with these GPUs that nobody has measured."""
+    return prior_profile(nearest, name=name, same_gpu=gpu.key.startswith(nearest.gpu))
 
 
 def kernel_clock(

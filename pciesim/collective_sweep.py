@@ -13,8 +13,8 @@ from pciesim.collectives.select import ALGORITHMS, lower
 from pciesim.collectives.task import Lowered, Task
 from pciesim.errors import Infeasible
 from pciesim.evaluate.bounds import cut_bound, endpoint_bound, latency_bound
-from pciesim.evaluate.collective import EVALUATORS, CollectiveTimer
-from pciesim.profile import Interval
+from pciesim.evaluate.collective import CollectiveTimer
+from pciesim.profile import UNMEASURED, Interval
 from pciesim.schedule import CollectiveKind
 from pciesim.uncertainty import combine, propagate, shifts_of
 from pciesim.units import Bytes, BytesPerSecond, Seconds
@@ -144,10 +144,10 @@ def sweep(
             for size in sizes:
                 task = _task(timer, kind, size, loads)
                 lowered = lower(name, task)
-                latency = EVALUATORS[timer.evaluator](lowered.program)
+                latency = timer.run(lowered.program)
 
                 def answer(other: CollectiveTimer, name: str = name, size: int = size) -> Seconds:
-                    return EVALUATORS["estimate"](lower(name, _task(other, kind, size, loads)).program)
+                    return other.run(lower(name, _task(other, kind, size, loads)).program)
 
                 interval = combine(latency, propagate(reference, moving, answer))
                 found[size].append(_row(task, name, lowered, interval))
@@ -179,7 +179,7 @@ def sweep(
 def _parameters_of(name: str) -> tuple[str, ...]:
     """Beginnings of the parameters an algorithm can depend on: NCCL's and other kernels' do not mix."""
     own = ("nccl.", "oneshot.push.share", "oneshot.pull.share") if name.startswith("nccl") else _KERNELS
-    return ("latency.", "share.", *own)
+    return ("latency.", "share.", UNMEASURED, *own)
 
 
 def _task(timer: CollectiveTimer, kind: CollectiveKind, size: int, loads: tuple[tuple[float, ...], ...]) -> Task:

@@ -14,7 +14,7 @@ from pciesim.collectives.nccl import NcclPlan, lower_nccl, plan
 from pciesim.collectives.nccl_model import Algorithm, Cost, Protocol, nccl_path_type
 from pciesim.collectives.task import Task
 from pciesim.errors import Infeasible, InputError
-from pciesim.evaluate.collective import EVALUATORS, CollectiveTimer
+from pciesim.evaluate.collective import CollectiveTimer
 from pciesim.fabric import NcclEnvironment
 from pciesim.schedule import CollectiveKind
 from pciesim.units import BytesPerSecond, Seconds
@@ -86,9 +86,8 @@ def explain(timer: CollectiveTimer, kind: CollectiveKind, sizes: Sequence[int]) 
 def _choice(timer: CollectiveTimer, kind: CollectiveKind, size: int) -> SizeChoice:
     task = _task(timer, kind, size)
     chosen = plan(task)
-    evaluate = EVALUATORS[timer.evaluator]
     times = tuple(
-        evaluate(lower_nccl(task, algorithm=cost.algorithm, protocol=cost.protocol).program) for cost in chosen.table
+        timer.run(lower_nccl(task, algorithm=cost.algorithm, protocol=cost.protocol).program) for cost in chosen.table
     )
     pairs = [(cost.algorithm, cost.protocol) for cost in chosen.table]
     return SizeChoice(

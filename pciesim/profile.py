@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from pciesim.errors import CalibrationError
 
-__all__ = ["Evidence", "Interval", "Parameter", "Profile"]
+__all__ = ["UNMEASURED", "Evidence", "Interval", "Parameter", "Profile"]
+
+UNMEASURED: Final = "collective.unmeasured"
+"""The parameter of a profile for a box that nobody has measured: a factor on every collective's time."""
 
 
 class Evidence(StrEnum):

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pciesim.api import box_profile, load_scenario, nccl_environment
+from pciesim.api import as_prior, box_profile, load_profile, load_scenario, nccl_environment
 from pciesim.calibrate.curves import Oddity, curves, without_outliers
 from pciesim.calibrate.direct import direct_parameters, with_parameters
 from pciesim.calibrate.fit import Fit, Free, fit_profile
 from pciesim.calibrate.points import Point
-from pciesim.calibrate.priors import prior_profile
 from pciesim.calibrate.ranges import free_of
 from pciesim.calibrate.readings import Run
 from pciesim.calibrate.residuals import Residuals
@@ -31,7 +30,7 @@ from pciesim.formats.runs_context import ImportContext
 from pciesim.formats.runs_hash import file_hash
 from pciesim.formats.runs_measure import read_measure_folder
 from pciesim.formats.runs_table import import_runs
-from pciesim.formats.shipped import find_input, shipped_names
+from pciesim.formats.shipped import find_input
 from pciesim.formats.topology import load_fabric
 from pciesim.profile import Evidence, Interval, Parameter, Profile
 from pciesim.scenario import Scenario
@@ -241,10 +240,10 @@ def fit_runs(paths: Sequence[Path], context: ImportContext, *, name: str, base: 
 def prior_text(topo: str, *, name: str, base: str | None = None) -> str:
     """The file of a profile for a box without measurements. ``base`` is the nearest host, if one is known."""
     fabric = load_fabric(find_input("topologies", topo))
-    nearest = box_profile(fabric, base)
-    others = [read_profile(find_input("profiles", each)) for each in shipped_names("profiles") if each != nearest.name]
+    gpu = gpu_type(fabric.gpu_model or "rtx_pro_6000")
+    nearest = load_profile(base or fabric.profile or None, gpu)
     header = f"Made by `pciesim calibrate prior` for '{fabric.name}', of which nothing is measured."
-    return profile_text(prior_profile(nearest, others, name=name), header)
+    return profile_text(as_prior(nearest, gpu, name=name), header)
 
 
 def points_of_runs(paths: Sequence[Path], context: ImportContext, fit_every: int) -> tuple[str, int]:

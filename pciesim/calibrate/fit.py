@@ -2,8 +2,8 @@
 
 Minimises the soft-L1 of log(predicted / measured) over all points at once, so a microsecond at 8 KiB and a millisecond
 at 16 MiB weigh alike and one outlier cannot pull the rest. Parameters are fitted in log space within physical bounds; a
-weak pull towards their starts (half the range costs as much as one point that is five per cent off) keeps what the data
-do not tell from wandering, so that the answer is one.
+weak pull towards their starts (half of what is believed possible costs as much as one point that is five per cent off)
+keeps what the data do not tell from wandering, so that the answer is one.
 
 **Intervals** hold two things. What the data leave open: a seeded bootstrap over points, each draw solved on the linear
 model at the optimum (one-step bootstrap: refitting every draw costs a hundred times as much and moves the quantiles
@@ -33,6 +33,7 @@ COARSE: Final = 240  # points of the first, cheap fit
 DOMINANCE: Final = 0.3  # of a call's time: a parameter that makes up as much answers for the model's error there
 NEAR_ONE: Final = 0.95  # correlation of two parameters that the data cannot tell apart
 PULL: Final = 0.05  # residual of a parameter that has moved half its range from its start
+NARROWEST: Final = 0.05  # of a logarithm: no belief pulls harder than one of five per cent either way
 UNTOLD: Final = 0.3  # share of what is known of a parameter that comes from the pull and not from the data
 INSIDE: Final = 2.0**-20  # of the physical range
 TOLERANCE: Final = 2.0**-27  # tight enough that the digits written are the same on any machine
@@ -49,11 +50,22 @@ QUANTILES: Final = (0.05, 0.95)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Free:
-    """A parameter to fit: where to start and what is physically possible. All positive, SI units."""
+    """A parameter to fit: where to start and what is physically possible. All positive, SI units.
+
+    ``low`` and ``high`` are what is believed of it before (another box's interval); without them, all that is possible.
+    """
 
     start: float
     least: float
     most: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def believed(self) -> tuple[float, float]:
+        """Within what is possible, and around the start."""
+        low, high = self.low or self.least, self.high or self.most
+        return min(max(low, self.least), self.start), max(min(high, self.most), self.start)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +83,16 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """Logs of where parameters start, of what is physically possible, and the slope of the weak pull to the start."""
+    """Logs of where parameters start, of what is physically possible and what believed, and the slope of the weak pull.
+
+    The pull to the start costs as much at the ends of what is believed as one point that is five per cent off.
+    """
 
     start: Vector
     least: Vector
     most: Vector
+    low: Vector
+    high: Vector
     slopes: Vector
 
     @classmethod
@@ -84,7 +101,11 @@ class Prior:
         start, least, most = (
             np.log([getattr(free[name], which) for name in names]) for which in ("start", "least", "most")
         )
-        return cls(start=start, least=least, most=most, slopes=PULL / (0.5 * (most - least)))
+        low, high = np.log(np.array([free[name].believed for name in names])).T
+        return cls(
+            start=start, least=least, most=most, low=low, high=high,
+            slopes=PULL / np.maximum(0.5 * (high - low), NARROWEST),
+        )  # fmt: skip
 
     @property
     def bounds(self) -> tuple[Vector, Vector]:
@@ -127,7 +148,7 @@ def fit_profile(
     """Fits ``free`` of ``profile`` to the points marked as fitted.
 
     A parameter of which the data tell little or nothing is listed in ``unidentified``; its interval is what the data do
-    not exclude of its physical range (``explore`` False: all of it, which costs nothing to find).
+    not exclude of its physical range (``explore`` False: all that was believed, which costs nothing to find).
     """
     names = sorted(free)
     model = Residuals(profile, names, [point for point in points if point.fitted], timer_for)
@@ -278,7 +299,7 @@ def _interval(
     for column in range(len(best.x)):
         answering = np.abs(jacobian[:, column]) >= DOMINANCE
         if untold[column]:
-            low[column], high[column] = best.prior.least[column], best.prior.most[column]
+            low[column], high[column] = best.prior.low[column], best.prior.high[column]
         elif answering.any():
             needed = best.x[column] - residuals[answering] / jacobian[answering, column]
             least, most = np.quantile(needed, QUANTILES)

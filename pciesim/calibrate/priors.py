@@ -1,50 +1,48 @@
 """Parameters for a box that nobody has measured: those of the nearest known host, as uncertain as hosts differ.
 
-The value is the nearest host's. The interval holds the intervals of all known hosts that measured or fitted the
-parameter, and is widened by a factor each way for the host that is not among them: more where one host is known, less
-where several are. Parameters that nobody has measured keep their own interval. The factors were set so that nine of ten
-points of a left-out host lie inside the predictions' intervals (docs/calibration.md says by host how often they do).
+The values are the nearest host's. How far a collective of another host is from them was found by leaving every known
+host out in turn (``accuracy.coverage``, docs/calibration.md): the errors are of the whole call and hang together, so
+one factor over all collectives stands for them and not forty parameters of which each would be a little uncertain. It
+is wider for boxes of a GPU of which no other is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from pciesim.profile import Evidence, Parameter, Profile
+from pciesim.profile import UNMEASURED, Evidence, Parameter, Profile
 
-__all__ = ["WIDENING", "prior_profile"]
+__all__ = ["OTHER_GPU", "SAME_GPU", "prior_profile"]
 
-WIDENING: Final = {1: 1.6, 2: 1.25}  # by the number of hosts that told a parameter, the last for more
-OWN: Final = (Evidence.MEASURED, Evidence.FITTED)
+SAME_GPU: Final = (0.70, 1.42)
+OTHER_GPU: Final = (0.70, 1.57)
+"""Least and most of a call's time over what the nearest host's figures say of it, nine times of ten."""
 
 
-def prior_profile(nearest: Profile, others: Sequence[Profile], *, name: str) -> Profile:
-    """The nearest host's parameters with intervals over all known hosts."""
+def prior_profile(nearest: Profile, *, name: str, same_gpu: bool) -> Profile:
+    """The nearest host's figures for another box, of the same GPU or of one that is not known."""
+    low, high = SAME_GPU if same_gpu else OTHER_GPU
+    hosts = Parameter(
+        value=1.0, low=low, high=high, evidence=Evidence.MEASURED,
+        source="known hosts left out in turn (docs/calibration.md); `pciesim measure` on this box settles it",
+    )  # fmt: skip
     return replace(
         nearest,
         name=name,
-        description=f"no measurements of this box: parameters of '{nearest.name}', as uncertain as known hosts differ",
-        parameters=tuple((key, _widened(key, nearest, others)) for key, _ in nearest.parameters),
-    )
+        description=f"no measurements of this box: figures of '{nearest.name}', as uncertain as known hosts differ",
+        parameters=(
+            *((each, parameter if _not_of_calls(each) else _exact(parameter)) for each, parameter in
+              nearest.borrowed().parameters if each != UNMEASURED),
+            (UNMEASURED, hosts),
+        ),
+    )  # fmt: skip
 
 
-def _widened(key: str, nearest: Profile, others: Sequence[Profile]) -> Parameter:
-    own = nearest.parameter(key)
-    known = [profile.parameter(key) for profile in (nearest, *others) if key in profile]
-    told = [each for each in known if each.evidence in OWN]
-    if not told:
-        return own
-    widening = WIDENING[min(len(told), max(WIDENING))]
-    low = min(own.value, *(each.low for each in told)) / widening
-    high = max(own.value, *(each.high for each in told)) * widening
-    if key.startswith("share.") or key.endswith(".share"):
-        high = max(own.value, min(1.0, high))
-    return Parameter(
-        value=own.value,
-        low=low,
-        high=high,
-        evidence=Evidence.BORROWED,
-        source=f"profile {nearest.name}: {own.source}",
-    )
+def _not_of_calls(name: str) -> bool:
+    """Whether the factor says nothing of a parameter: hosts' own time, drafts, overlap, what a step adds to a call."""
+    return name.startswith(("host.", "draft.", "overlap.")) or name.endswith(".in_step")
+
+
+def _exact(parameter: Parameter) -> Parameter:
+    return replace(parameter, low=parameter.value, high=parameter.value)

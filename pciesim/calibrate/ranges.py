@@ -58,8 +58,9 @@ def free_of(profile: Profile, names: tuple[str, ...]) -> dict[str, Free]:
     for name in names:
         bounds = _range(name)
         if bounds is not None:
-            start = min(max(profile.value(name), bounds.least), bounds.most)
-            found[name] = Free(start=start, least=bounds.least, most=bounds.most)
+            known = profile.parameter(name)
+            start = min(max(known.value, bounds.least), bounds.most)
+            found[name] = Free(start=start, least=bounds.least, most=bounds.most, low=known.low, high=known.high)
     return found
 
 

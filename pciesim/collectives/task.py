@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pciesim.collectives.program import Program
 from pciesim.fabric import Fabric, Route
 from pciesim.physics import RouteCosts
-from pciesim.profile import Profile
+from pciesim.profile import UNMEASURED, Profile
 from pciesim.schedule import CollectiveKind
 from pciesim.units import Bytes, BytesPerSecond, Seconds
 
@@ -94,7 +94,8 @@ class BackendCosts:
     """Every communication parameter of a profile, read once.
 
     ``phase`` is what a kernel spends between two phases (reduce, synchronise its blocks, issue); ``host_base`` the
-    fixed cost of a one-shot kernel through host memory; ``copy_step`` one copy-engine call with its stream wait.
+    fixed cost of a one-shot kernel through host memory; ``copy_step`` one copy-engine call with its stream wait;
+    ``unmeasured`` the factor on every call's time of a box that nobody has measured.
     """
 
     routes: RouteCosts
@@ -106,6 +107,7 @@ class BackendCosts:
     phase: Seconds
     host_base: Seconds
     copy_step: Seconds
+    unmeasured: float = 1.0
 
     @classmethod
     def of(cls, profile: Profile) -> BackendCosts:
@@ -120,6 +122,7 @@ class BackendCosts:
             phase=profile.value("kernel.phase"),
             host_base=profile.value("oneshot.host.base"),
             copy_step=profile.value("copy.step"),
+            unmeasured=profile.value(UNMEASURED) if UNMEASURED in profile else 1.0,
         )
 
     def fence(self, route: Route) -> Seconds:

@@ -91,10 +91,12 @@ class CollectiveTimer:
             )
             own = self.own
             lowered = lower_own(own, task) if own and algorithm == own.title else lower(algorithm, task)
-            self._memo[key] = Timed(
-                name=algorithm, lowered=lowered, latency=EVALUATORS[self.evaluator](lowered.program)
-            )
+            self._memo[key] = Timed(name=algorithm, lowered=lowered, latency=self.run(lowered.program))
         return self._memo[key]
+
+    def run(self, program: Program) -> Seconds:
+        """The latency of a program of this group by the timer's evaluator."""
+        return EVALUATORS[self.evaluator](program) * self.costs.unmeasured
 
     def among(self, gpus: tuple[str, ...]) -> CollectiveTimer:
         """A timer of another group on the same fabric; it is kept, so that its memo is too."""

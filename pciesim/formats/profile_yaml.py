@@ -63,6 +63,7 @@ PARAMETERS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "nccl.smooth": ("ratio", "power of the smooth minimum of the channels' rate and the link's"),
         "nccl.copy_step": ("seconds", "what a hop costs more when NCCL copies through host memory by copy engine"),
         "kernel.phase": ("seconds", "what a kernel spends between two phases: reduce, synchronise, issue"),
+        "collective.unmeasured": ("ratio", "factor on every collective of a box that nobody has measured"),
         "copy.step": ("seconds", "one copy-engine call and the stream wait for it, inside a graph"),
         "oneshot.host.base": ("seconds", "fixed cost of a one-shot kernel through host memory"),
         "oneshot.push.base": ("seconds", "fixed cost of a one-shot push kernel"),

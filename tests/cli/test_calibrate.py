@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from pciesim.calibrate.priors import SAME_GPU
 from pciesim.cli import run
 from pciesim.formats.profile_yaml import read_profile
-from pciesim.profile import Evidence
+from pciesim.profile import UNMEASURED, Evidence
 
 LOG = (
     "h:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda13.0\n"
@@ -48,17 +50,30 @@ def test_a_kernel_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "break-even" in said
 
 
-def test_a_prior_is_wider_and_says_so(tmp_path: Path) -> None:
+def test_a_prior_has_the_nearest_figures_and_one_factor(tmp_path: Path) -> None:
     path = tmp_path / "box.yaml"
     assert run(["calibrate", "prior", "--topo", "rtx6000x8_2switch", "-o", str(path)]) == 0
     prior, known = read_profile(path), read_profile(Path("calibration/profiles/rtx_pro_6000_2switch.yaml"))
-    assert Evidence.MEASURED not in {each.evidence for _, each in prior.parameters}
+    told = {name for name, each in prior.parameters if each.evidence in {Evidence.MEASURED, Evidence.FITTED}}
+    assert told == {UNMEASURED}
     for name, each in known.parameters:
-        found = prior.parameter(name)
-        assert found.value == pytest.approx(each.value)
-        if each.evidence in {Evidence.MEASURED, Evidence.FITTED}:
-            assert found.low <= each.low, name
-            assert found.high >= each.high or found.high == 1, name
+        assert prior.value(name) == pytest.approx(each.value)
+    factor = prior.parameter(UNMEASURED)
+    assert (factor.low, factor.value, factor.high) == pytest.approx((SAME_GPU[0], 1.0, SAME_GPU[1]))
+
+
+def test_a_box_nobody_measured_is_less_sure(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its calls take 0.70 to 1.42 times what the nearest box's figures say; a profile that is named is taken as it is."""
+    question = ["collective", "all_reduce", "--topo", "rtx6000x8_genoa", "--bytes", "8KiB", "--json"]
+    found = {}
+    for profile in ("", "rtx_pro_6000"):
+        assert run([*question, *(["--profile", profile] if profile else [])]) == 0
+        found[profile] = json.loads(capsys.readouterr().out)["rows"][0]["latency_s"]
+    prior, plain = found[""], found["rtx_pro_6000"]
+    assert prior["value"] == plain["value"]
+    assert prior["low"] == pytest.approx(SAME_GPU[0] * plain["value"])
+    assert prior["high"] == pytest.approx(SAME_GPU[1] * plain["value"])
+    assert plain["low"] > prior["low"]
 
 
 def test_fit_check_and_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
