@@ -24,8 +24,8 @@ FIT = {
 }  # fmt: skip
 DEFAULT = {  # as NCCL chooses, both transports; the all-to-all only checks
     "all_reduce": (8 * KIB, 512 * KIB, 64 * MIB),
-    "all_gather": (8 * KIB,),
-    "reduce_scatter": (8 * KIB,),
+    "all_gather": (8 * KIB, 32 * MIB),
+    "reduce_scatter": (8 * KIB, 32 * MIB),
 }
 
 

@@ -18,8 +18,9 @@ from pciesim.units import Seconds
 __all__ = ["DATASETS", "PointError", "point_errors"]
 
 DATASETS = (
-    ("RTX PRO 6000, five boxes with profiles of their own", "rtx_pro_6000_published/collectives.csv"),
+    ("RTX PRO 6000, five published boxes", "rtx_pro_6000_published/collectives.csv"),
     ("RTX PRO 6000, NVIDIA's server (wiring inferred)", "nvidia_server_published/collectives.csv"),
+    ("L40S, two boxes (wiring inferred)", "l40s_published/collectives.csv"),
     ("four RTX 4090", "rtx_4090_published/collectives.csv"),
     ("two H200, the run that was fitted", "h200x2_2026-11-30b/collectives.csv"),
     ("two H200, a second run on a fresh machine", "h200x2_2026-11-30c/collectives.csv"),

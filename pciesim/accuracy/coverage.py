@@ -108,14 +108,14 @@ class Coverage:
     plain: float
 
 
-def coverage_table(root: Path) -> str:
-    """The table of the page, by host: with its own profile (points not fitted), and with a prior."""
+def coverage_table(root: Path, found: LeftOut | None = None) -> str:
+    """The table of the page, by host: with its own profile (points not fitted), and with a prior (``found`` for it)."""
     lines = [
         "| host | points | error | inside | high / low | prior: points | error | up to 64 KiB | inside | high / low "
         "| score | +- 50 % |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    found = left_out(root)
+    found = found or left_out(root)
     for host in HOSTS:
         sizes, ratios = found[host]
         prior = _of_factor(sizes, ratios, factor(like(found, same_gpu=host.same_gpu, but=host)))

@@ -42,7 +42,7 @@ REWEIGHTINGS: Final = 8
 FRESH: Final = 8  # times that derivatives are made anew, and steps for which they are kept
 KEPT: Final = 5
 RISE: Final = 1.35  # of the cost: half of what 90 % of chi-squared with one degree of freedom allow
-STRIDES: Final = 16  # to the end of the physical range
+STRIDES: Final = 16  # to the end of what is believed
 PINNED: Final = 2.0**-20
 STEP_ENOUGH: Final = 2.0**-17  # of a logarithm: below the digits that are written
 QUANTILES: Final = (0.05, 0.95)
@@ -269,7 +269,7 @@ def _end(model: Residuals, best: Optimum, column: int, *, up: bool) -> float:
     """
     count = len(model.points)
     some = model if count <= 2 * COARSE else model.subset(np.linspace(0, count - 1, COARSE).astype(int))
-    x, limit = best.x, (best.prior.most if up else best.prior.least)[column]
+    x, limit = best.x, (best.prior.high if up else best.prior.low)[column]
     allowed = _cost(some.at(best.x), best.x, best.prior) + RISE
     reached = best.x[column]
     for goal in np.linspace(best.x[column], limit, STRIDES + 1)[1:]:

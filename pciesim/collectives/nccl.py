@@ -39,6 +39,7 @@ _DEFAULT_LEVEL: Final = "PXB"
 # A chain passes on pieces: Simple slices, LL and LL128 lines as they arrive. More pieces change little and cost time.
 _CHAIN_PIECE: Final = {Protocol.LL: 16 * KIB, Protocol.LL128: 16 * KIB, Protocol.SIMPLE: 64 * KIB}
 _MOST_PIECES: Final = 32
+_ONE_PHASE: Final = (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
 _WIRE: Final = {Protocol.LL: 2.0, Protocol.LL128: 128 / 120, Protocol.SIMPLE: 1.0}  # bytes sent per byte of data
 _ONE_SLICE: Final = 4 * KIB  # a chunk below this is not cut
 _LL_WINDOW: Final = 512 * 8  # bytes in flight of one LL channel: ll_channel is this over the poll
@@ -263,6 +264,8 @@ def hop(
     link = min(capacity[constraint] / used for constraint, used in found)
     channel = _channel(costs, algorithm, protocol)
     rate = link if copied else costs.rate(channels, channel, link)
+    if protocol is Protocol.SIMPLE and task.kind in _ONE_PHASE:
+        rate *= costs.one_phase
     if protocol is not Protocol.SIMPLE:
         in_flight = channels * channel * (_LL_WINDOW / costs.ll_channel)  # rate x poll
         burst = min(message, in_flight)

@@ -32,6 +32,9 @@ class NcclCosts:
     **Cut-through.** A ring's rank passes LL lines on as they arrive, so that a hop's latency passes while the bytes of
     the hop before are still flowing: up to ``cut_through`` of it costs nothing. Boxes differ (one behind switches
     hides all, one whose root complexes queue posted writes none).
+
+    **One phase.** An all-gather or a reduce-scatter in Simple reaches ``one_phase`` of the rate of an all-reduce, whose
+    second half may fill the pauses of its first (seen on three boxes, over all transports; why is not known).
     """
 
     base: Seconds
@@ -46,6 +49,7 @@ class NcclCosts:
     tree_ll128_share: float
     smooth: float
     cut_through: float
+    one_phase: float
     copy_step: Seconds
 
     @classmethod
@@ -64,6 +68,7 @@ class NcclCosts:
             tree_ll128_share=profile.value("nccl.tree.ll128_share"),
             smooth=profile.value("nccl.smooth"),
             cut_through=profile.value("nccl.cut_through"),
+            one_phase=profile.value("nccl.one_phase"),
             copy_step=profile.value("nccl.copy_step"),
         )
 

@@ -59,6 +59,10 @@ PARAMETERS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         },
         "nccl.tree.thread_share": ("ratio", "rate of a tree's LL channel over a ring's (its threads are split)"),
         "nccl.tree.ll128_share": ("ratio", "rate of a tree's LL128 channel over a ring's"),
+        "nccl.one_phase": (
+            "ratio",
+            "rate of Simple rings of one phase (all-gather, reduce-scatter) over an all-reduce's",
+        ),
         "nccl.cut_through": ("ratio", "share of a ring hop's latency that LL hides behind its bytes"),
         "nccl.smooth": ("ratio", "power of the smooth minimum of the channels' rate and the link's"),
         "nccl.copy_step": ("seconds", "what a hop costs more when NCCL copies through host memory by copy engine"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -18,6 +18,9 @@ from pciesim.formats.profile_yaml import PARAMETERS, ParameterDocument, parse_pa
 from pciesim.profile import Evidence, Parameter, Profile
 
 __all__ = ["FreeDocument", "ReadingsDocument", "RecipeDocument", "read_recipe"]
+
+
+_OF_CODE: Final = (".base", ".step", "_extra")
 
 
 class FreeDocument(Document):
@@ -93,7 +96,9 @@ class RecipeDocument(Document):
             elif base is None or name not in base:
                 raise InputError(f"fit.{name}: no start, least and most, and no base that has it", where=where)
             else:
-                found |= free_of(base, (name,))
+                # What a kernel spends is of its code; rates are of the GPU and its links.
+                believed = base.gpu == self.gpu or name.endswith(_OF_CODE)
+                found |= free_of(base, (name,), believed=believed)
         return found
 
 
