@@ -119,7 +119,8 @@ class RouteCosts:
         """(constraint index, capacity used per byte/s of payload) of a flow along a route.
 
         Indices below ``len(fabric.links)`` are links, the others the fabric's constraints in order. ``of_isolated`` is
-        the share of an isolated flow's rate that it reaches.
+        the share of an isolated flow's rate that a GPU reaches with several at once: it holds at its own port, and a
+        shared uplink passes them at its full rate.
         """
         share = {Engine.COPY: self.share_copy, Engine.STORE: self.share_store, Engine.LOAD: self.share_load}[engine]
         found: list[tuple[int, float]] = []
@@ -133,7 +134,9 @@ class RouteCosts:
                 found.append((position, 1.0))
         found += [(len(fabric.links) + position, 1.0) for position in route.constraints]
         if of_isolated != 1.0:
-            found = [(constraint, used / of_isolated) for constraint, used in found]
+            port = len(route.links) - 1 if engine is Engine.LOAD else 0
+            constraint, used = found[port]
+            found[port] = constraint, used / of_isolated
         if engine is Engine.LOAD and _is_unforced(fabric, route):
             # All such loads of a GPU pass the link into it: as if they filled it at the rate that they reach together.
             last = len(route.links) - 1

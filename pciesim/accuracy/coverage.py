@@ -1,15 +1,15 @@
 """How often a prediction's interval holds what was measured: with a box's own profile, and with a prior alone.
 
-For the prior a host is left out of everything: the profile of its GPU is fitted again without its points, what that
-leaves untold is the next known host's, and the factor by which unmeasured boxes differ (``calibrate.priors``) is the
-one that the other hosts give. The score is that of Gneiting and Raftery for 90 % intervals, relative to the
-measurement: the width, plus twenty times what is missed by. It is held against the same prediction plus and minus half.
+For the prior a host is left out of everything: the profile of its GPU is fitted again without its points, and the
+factor by which unmeasured boxes differ (``calibrate.priors``) is the one that the other hosts give. The score is that
+of Gneiting and Raftery for 90 % intervals, relative to the measurement: the width, plus twenty times what is missed by.
+It is held against the same prediction plus and minus half.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -27,7 +27,7 @@ from pciesim.formats.profile_yaml import read_profile
 from pciesim.formats.recipe_yaml import read_recipe
 from pciesim.formats.shipped import find_input
 from pciesim.formats.topology import load_fabric
-from pciesim.profile import Evidence, Interval, Parameter, Profile
+from pciesim.profile import Interval, Profile
 from pciesim.refit import point_timers
 from pciesim.uncertainty import combine, propagate, shifts_of
 from pciesim.units import KIB
@@ -37,7 +37,6 @@ __all__ = ["HOSTS", "Coverage", "Host", "coverage_table", "factor", "left_out", 
 CONFIDENCE: Final = 0.9
 MISS: Final = 2 / (1 - CONFIDENCE)
 HALF: Final = 0.5
-_OWN: Final = (Evidence.MEASURED, Evidence.FITTED)
 STEPS: Final = np.arange(0.05, 0.85, 0.05)  # of a logarithm: ends of the factor that are tried
 
 Ratios = NDArray[np.float64]
@@ -48,16 +47,14 @@ Ratios = NDArray[np.float64]
 class Host:
     """A box with measurements: its datasets, and whose figures it gets when it is left out.
 
-    ``nearest`` is the recipe that is fitted again without it, or a profile that it has no part in; ``then`` profiles
-    tell what that does not, in order. ``same_gpu``: whether another box of its GPU is known. ``profiled``:
-    whether a profile is of this very box.
+    ``nearest`` is the recipe that is fitted again without it, or a profile that it has no part in. ``same_gpu``:
+    whether another box of its GPU is known. ``profiled``: whether a profile is of this very box.
     """
 
     name: str
     runs: str
     datasets: tuple[str, ...]
     nearest: str
-    then: tuple[str, ...] = ()
     same_gpu: bool = True
     profiled: bool = True
 
@@ -65,20 +62,15 @@ class Host:
 _PUBLISHED: Final = "rtx_pro_6000_published/collectives.csv"
 _L40S: Final = "l40s_published/collectives.csv"
 HOSTS: Final = (
-    Host(name="ASUS with Broadcom partitions", runs=_PUBLISHED, datasets=("asus_",), nearest="rtx_pro_6000",
-         then=("nvidia_server", "h200")),
-    Host(name="dual Turin", runs=_PUBLISHED, datasets=("turin_",), nearest="rtx_pro_6000",
-         then=("nvidia_server", "h200")),
-    Host(name="WRX90, two switches", runs=_PUBLISHED, datasets=("wrx90_",), nearest="rtx_pro_6000",
-         then=("nvidia_server", "h200")),
-    Host(name="WRX90, cascaded switches", runs=_PUBLISHED, datasets=("cpayne_",), nearest="rtx_pro_6000",
-         then=("nvidia_server", "h200")),
-    Host(name="two behind a switch", runs=_PUBLISHED, datasets=("switch_",), nearest="rtx_pro_6000",
-         then=("nvidia_server", "h200"), profiled=False),
+    Host(name="ASUS with Broadcom partitions", runs=_PUBLISHED, datasets=("asus_",), nearest="rtx_pro_6000"),
+    Host(name="dual Turin", runs=_PUBLISHED, datasets=("turin_",), nearest="rtx_pro_6000"),
+    Host(name="WRX90, two switches", runs=_PUBLISHED, datasets=("wrx90_",), nearest="rtx_pro_6000"),
+    Host(name="WRX90, cascaded switches", runs=_PUBLISHED, datasets=("cpayne_",), nearest="rtx_pro_6000"),
+    Host(name="two behind a switch", runs=_PUBLISHED, datasets=("switch_",), nearest="rtx_pro_6000", profiled=False),
     Host(name="NVIDIA's server", runs="nvidia_server_published/collectives.csv", datasets=("nvidia_server",),
-         nearest="rtx_pro_6000", then=("h200",)),
-    Host(name="L40S, first box", runs=_L40S, datasets=("l40s_a",), nearest="l40s", then=("rtx_pro_6000",)),
-    Host(name="L40S, second box", runs=_L40S, datasets=("l40s_b",), nearest="l40s", then=("rtx_pro_6000",)),
+         nearest="rtx_pro_6000"),
+    Host(name="L40S, first box", runs=_L40S, datasets=("l40s_a",), nearest="l40s"),
+    Host(name="L40S, second box", runs=_L40S, datasets=("l40s_b",), nearest="l40s"),
     Host(name="both L40S", runs=_L40S, datasets=("l40s",), nearest="rtx_pro_6000", same_gpu=False,
          profiled=False),
     Host(name="four RTX 4090", runs="rtx_4090_published/collectives.csv", datasets=("mc62",), nearest="l40s",
@@ -216,25 +208,14 @@ def _without(root: Path, host: Host) -> Profile:
     """What is known of a host when it is left out: its kin's figures, fitted without it."""
     known = read_profile(find_input("profiles", host.nearest))
     recipe = read_recipe(root / "recipes" / f"{host.nearest}.yaml")
-    points = [replace(each, fitted=each.fitted and not each.dataset.startswith(host.datasets))
-              for each in recipe.points(root / "runs")]  # fmt: skip
-    profile, untold = known, set[str]()
-    if any(each.dataset.startswith(host.datasets) for each in points):
-        base = read_profile(find_input("profiles", recipe.base)) if recipe.base else None
-        start = recipe.start_profile(host.nearest, base)
-        # Hosts' own times, drafts and readings are not of collectives; they stay.
-        start = with_parameters(known, dict(start.parameters))
-        fit = fit_profile(start, recipe.free(host.nearest, base), points, point_timers(), source="without it")
-        profile, untold = fit.profile, set(fit.unidentified)
-    # What was borrowed from the host itself may not stay either.
-    lent = {name for name, each in profile.parameters if host.datasets[0] in each.source}
-    return with_parameters(profile, dict(_told_elsewhere(lent | untold, host.then)))
-
-
-def _told_elsewhere(names: Iterable[str], profiles: Sequence[str]) -> Iterable[tuple[str, Parameter]]:
-    """The parameters that one of the profiles measured or fitted, of the first that did."""
-    others = [read_profile(find_input("profiles", each)) for each in profiles]
-    for name in sorted(names):
-        told = (each.parameter(name) for each in others if each.parameter(name).evidence in _OWN)
-        if (first := next(told, None)) is not None:
-            yield name, first
+    points = [
+        replace(each, fitted=each.fitted and not each.dataset.startswith(host.datasets))
+        for each in recipe.points(root / "runs")
+    ]
+    if not any(each.dataset.startswith(host.datasets) for each in points):
+        return known
+    base = read_profile(find_input("profiles", recipe.base)) if recipe.base else None
+    # Hosts' own times, drafts and readings are not of collectives; they stay.
+    start = with_parameters(known, dict(recipe.start_profile(host.nearest, base).parameters))
+    free = recipe.free(host.nearest, base)
+    return fit_profile(start, free, points, point_timers(), source="without it", explore=False).profile

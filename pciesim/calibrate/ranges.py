@@ -36,7 +36,7 @@ RANGES: Final[Mapping[str, Range]] = {
     "nccl.*.ll128_extra": Range(least=50 * NS, most=40 * US, settled_by="nccl_forced: Ring LL128 of 1 to 32 KiB"),
     "nccl.tree.ll128_share": Range(least=0.1, most=1.0, settled_by="nccl_forced: Tree LL128 and Ring LL128 at 1 MiB"),
     "nccl.tree.thread_share": Range(least=0.1, most=1.0, settled_by="nccl_forced: Tree LL and Ring LL at 1 MiB"),
-    "nccl.one_phase": Range(least=0.5, most=1.0, settled_by="nccl_sizes: all-gather and reduce-scatter above 4 MiB"),
+    "nccl.receive": Range(least=0.05, most=1.0, settled_by="nccl_sizes: all-gather beside all-reduce above 4 MiB"),
     "nccl.cut_through": Range(least=0.01, most=1.0, settled_by="nccl_forced: Ring LL of 64 KiB to 1 MiB, four GPUs"),
     "nccl.smooth": Range(least=0.7, most=16.0, settled_by="nccl_channels: 1 to 16 channels at 1 to 16 MiB"),
     "nccl.copy_step": Range(least=1 * US, most=80 * US, settled_by="all-reduce with NCCL_SHM_USE_CUDA_MEMCPY=1"),

@@ -39,7 +39,7 @@ _DEFAULT_LEVEL: Final = "PXB"
 # A chain passes on pieces: Simple slices, LL and LL128 lines as they arrive. More pieces change little and cost time.
 _CHAIN_PIECE: Final = {Protocol.LL: 16 * KIB, Protocol.LL128: 16 * KIB, Protocol.SIMPLE: 64 * KIB}
 _MOST_PIECES: Final = 32
-_ONE_PHASE: Final = (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
+_PHASES: Final = {CollectiveKind.ALL_REDUCE: 2, CollectiveKind.ALL_GATHER: 1, CollectiveKind.REDUCE_SCATTER: 1}
 _WIRE: Final = {Protocol.LL: 2.0, Protocol.LL128: 128 / 120, Protocol.SIMPLE: 1.0}  # bytes sent per byte of data
 _ONE_SLICE: Final = 4 * KIB  # a chunk below this is not cut
 _LL_WINDOW: Final = 512 * 8  # bytes in flight of one LL channel: ll_channel is this over the poll
@@ -247,13 +247,13 @@ def hop(
         up, down = fabric.route(source, memory), fabric.route(memory, target)
         latency = routes.through_host(up, down) + (costs.copy_step if copied else 0.0)
         drain = routes.host_load
-        uses = _shared(routes.uses(fabric, up, Engine.COPY if copied else Engine.STORE), store_share)
-        uses += _shared(routes.uses(fabric, down, Engine.COPY if copied else Engine.LOAD), load_share)
+        uses = routes.uses(fabric, up, Engine.COPY if copied else Engine.STORE, of_isolated=store_share)
+        uses += routes.uses(fabric, down, Engine.COPY if copied else Engine.LOAD, of_isolated=load_share)
         traversals = 3
     else:
         route = fabric.route(source, target, nvlink=transport == "NVL")
         latency, drain = routes.store(route), routes.load(route)
-        uses = _shared(routes.uses(fabric, route, Engine.STORE), store_share)
+        uses = routes.uses(fabric, route, Engine.STORE, of_isolated=store_share)
         traversals = 1
     latency += costs.step
     if protocol is Protocol.SIMPLE:
@@ -263,9 +263,9 @@ def hop(
     capacity = task.capacity
     link = min(capacity[constraint] / used for constraint, used in found)
     channel = _channel(costs, algorithm, protocol)
+    if algorithm is Algorithm.RING and protocol is Protocol.SIMPLE:
+        channel *= _sending(task.kind, len(task.gpus), costs.receive)
     rate = link if copied else costs.rate(channels, channel, link)
-    if protocol is Protocol.SIMPLE and task.kind in _ONE_PHASE:
-        rate *= costs.one_phase
     if protocol is not Protocol.SIMPLE:
         in_flight = channels * channel * (_LL_WINDOW / costs.ll_channel)  # rate x poll
         burst = min(message, in_flight)
@@ -276,8 +276,14 @@ def hop(
     return Hop(latency=latency, uses=found, traversals=traversals, rate=rate)
 
 
-def _shared(uses: tuple[tuple[int, float], ...], share: float) -> tuple[tuple[int, float], ...]:
-    return tuple((constraint, used / share) for constraint, used in uses)
+def _sending(kind: CollectiveKind, ranks: int, receive: float) -> float:
+    """The share of a ring's loop in which its block sends: of k sends and one last receive (device/all_reduce.h).
+
+    The receive is a copy inside the GPU and takes ``receive`` of a send's time. Two ranks that gather send once a loop,
+    in an all-reduce twice.
+    """
+    sends = _PHASES.get(kind, 0) * (ranks - 1)
+    return sends / (sends + receive) if sends else 1.0
 
 
 def _channel(costs: NcclCosts, algorithm: Algorithm, protocol: Protocol) -> BytesPerSecond:

@@ -25,16 +25,13 @@ class NcclCosts:
 
     **Rate of a channel.** With LL each of 512 threads keeps one line of 8 bytes in flight per poll of the flag, so
     ``ll_channel`` = 512 x 8 B / poll; LL128 has 640 threads and 15 bytes a thread; ``simple_channel`` is what the
-    threads of one channel copy. The tree's channels reach ``tree_share`` (LL128: ``tree_ll128_share``) of these, since
-    its threads are split between the way up and the way down. Several channels approach the link's rate gradually:
-    their rates combine with it by a smooth minimum of power ``smooth`` (:meth:`rate`).
+    threads of one channel copy while they send. The tree's channels reach ``tree_share`` (LL128: ``tree_ll128_share``)
+    of these, since its threads are split between the way up and the way down. Several channels approach the link's rate
+    gradually: their rates combine with it by a smooth minimum of power ``smooth`` (:meth:`rate`).
 
     **Cut-through.** A ring's rank passes LL lines on as they arrive, so that a hop's latency passes while the bytes of
     the hop before are still flowing: up to ``cut_through`` of it costs nothing. Boxes differ (one behind switches
     hides all, one whose root complexes queue posted writes none).
-
-    **One phase.** An all-gather or a reduce-scatter in Simple reaches ``one_phase`` of the rate of an all-reduce, whose
-    second half may fill the pauses of its first (seen on three boxes, over all transports; why is not known).
     """
 
     base: Seconds
@@ -49,7 +46,7 @@ class NcclCosts:
     tree_ll128_share: float
     smooth: float
     cut_through: float
-    one_phase: float
+    receive: float
     copy_step: Seconds
 
     @classmethod
@@ -68,7 +65,7 @@ class NcclCosts:
             tree_ll128_share=profile.value("nccl.tree.ll128_share"),
             smooth=profile.value("nccl.smooth"),
             cut_through=profile.value("nccl.cut_through"),
-            one_phase=profile.value("nccl.one_phase"),
+            receive=profile.value("nccl.receive"),
             copy_step=profile.value("nccl.copy_step"),
         )
 

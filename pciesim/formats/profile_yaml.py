@@ -28,7 +28,7 @@ _NCCL: Final = {
     "base": ("seconds", "fixed cost of an NCCL call whose slowest edge is {}"),
     "step": ("seconds", "what a hop over {} costs beyond the route's own latency"),
     "ll_channel": ("rate", "payload rate one LL channel sustains over {}: 512 threads x 8 B / poll of a flag"),
-    "simple_channel": ("rate", "payload rate one channel of the Simple protocol sustains over {}"),
+    "simple_channel": ("rate", "payload rate one channel of the Simple protocol reaches over {} while it sends"),
     "simple_extra": ("seconds", "what the Simple protocol adds to the fixed cost of a call over {}"),
     "in_step": ("seconds", "what a call over {} costs more among a step's other kernels than after itself"),
     "share": ("ratio", "share of one flow's rate that NCCL reaches over {} while all ranks send and receive"),
@@ -59,9 +59,9 @@ PARAMETERS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         },
         "nccl.tree.thread_share": ("ratio", "rate of a tree's LL channel over a ring's (its threads are split)"),
         "nccl.tree.ll128_share": ("ratio", "rate of a tree's LL128 channel over a ring's"),
-        "nccl.one_phase": (
+        "nccl.receive": (
             "ratio",
-            "rate of Simple rings of one phase (all-gather, reduce-scatter) over an all-reduce's",
+            "what a ring's last receive of a chunk takes of its block's time, of what a send takes",
         ),
         "nccl.cut_through": ("ratio", "share of a ring hop's latency that LL hides behind its bytes"),
         "nccl.smooth": ("ratio", "power of the smooth minimum of the channels' rate and the link's"),

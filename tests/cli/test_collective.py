@@ -72,7 +72,8 @@ def test_skew(pciesim):
                        "oneshot-push", "--json", *more)  # fmt: skip
         return json.loads(done.out)["rows"][0]["latency_s"]["value"]
 
-    assert slowest("--skew", "2") > 1.5 * slowest()
+    # Even loads bind where a rank stores to three peers at once, a hot rank at the full rate of its port.
+    assert slowest("--skew", "2") > 1.3 * slowest()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ ROUND = {
     "latency.host_store": 0.4 * US, "latency.host_load": 1.2 * US, "latency.fence_per_load": 1.0,
     "share.copy": 0.9, "share.store": 0.7, "share.load": 0.6, "share.nvlink": 0.8,
     "nccl.tree.thread_share": 1.0, "nccl.tree.ll128_share": 1.0, "nccl.smooth": math.inf,
-    "nccl.cut_through": 0.0, "nccl.one_phase": 1.0,
+    "nccl.cut_through": 0.0, "nccl.receive": 0.0,
     "nccl.copy_step": 20 * US,
     "kernel.phase": 0.5 * US, "copy.step": 24 * US, "oneshot.host.base": 6 * US,
     "oneshot.push.base": 3 * US, "oneshot.push.share": 1.0,
