@@ -102,7 +102,8 @@ def refit(recipe_path: Path, runs: Path) -> Refit:
     profile = _with_host_times(fit.profile, steps)
     profile = _with_draft_costs(profile, [each for name in recipe.iterations for each in read_iterations(runs / name)])
     header = (
-        f"Made by `pciesim calibrate refit {recipe_path.name}`; do not edit, change the recipe or the runs instead."
+        f"Made by `pciesim calibrate refit {recipe_path.name}`; do not edit, change the recipe or the runs instead.\n"
+        f"Figures of {recipe.collected}; each has its source."
     )
     return Refit(fit, profile, profile_text(profile, header, set(hashes)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Final, Literal
 
@@ -48,13 +49,15 @@ class RecipeDocument(Document):
 
     ``base`` is the shipped profile of the nearest box: what the recipe neither gives nor fits is borrowed from it. A
     parameter to fit may then be named alone: it starts at the base's figure, within its physical range. ``datasets``
-    are the ones to fit to, by the start of their names (all where none is named); the others only check.
+    are the ones to fit to, by the start of their names (all where none is named); the others only check. ``collected``
+    is the day on which the figures were measured, or taken from their sources.
     """
 
     schema_: Literal["pciesim/recipe/1"] = Field(alias="schema")
     name: str
     gpu: str
     description: str
+    collected: date
     base: str = ""
     given: dict[str, ParameterDocument] = Field(default_factory=dict)
     fit: dict[str, FreeDocument | None]

@@ -33,10 +33,10 @@ def test_every_sign_is_right() -> None:
 
 
 def test_saved_time() -> None:
-    """Aimed at: 80 % within 35 %. Short of it by rows 1.1, 2.3, 2.5 and 3.1 (docs/what-if.md says why)."""
+    """80 % within 35 %; beyond it are four rows of 3.1 (docs/what-if.md says why)."""
     hits, scored = within(rows())
-    assert scored >= 20
-    assert hits / scored >= 0.45
+    assert scored >= 23
+    assert hits / scored >= 0.8
 
 
 def test_every_excluded_row_says_why() -> None:
@@ -100,7 +100,7 @@ def test_an_island_kernel_wins_from_64_kib_on_two_islands() -> None:
     assert gains(**question, batches=(1,))["allreduce=hierarchical"] < 1
     assert gains(**question, batches=(8,))["allreduce=hierarchical"] > 1
     flat = {"topo": "rtx6000x8_2switch", "vary": {"allreduce": ["twoshot-push", "hierarchical"]}}
-    assert gains(**flat, batches=(64,))["allreduce=hierarchical"] > 1.05
+    assert gains(**flat, batches=(64,))["allreduce=hierarchical"] > 1
 
 
 def test_speculation_stops_paying_as_the_batch_grows() -> None:
