@@ -63,7 +63,7 @@ def test_a_prior_has_the_nearest_figures_and_one_factor(tmp_path: Path) -> None:
 
 
 def test_a_box_nobody_measured_is_less_sure(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its calls take 0.67 to 1.49 times what the nearest box's figures say; a profile that is named is taken as is."""
+    """Its calls take 0.67 to 1.42 times what the nearest box's figures say; a profile that is named is taken as is."""
     question = ["collective", "all_reduce", "--topo", "rtx6000x8_genoa", "--bytes", "8KiB", "--json"]
     found = {}
     for profile in ("", "rtx_pro_6000"):
