@@ -1,4 +1,4 @@
-"""The published headline points, predicted by one profile that no eight-GPU figure entered."""
+"""The published headline points, predicted by profiles that no end-to-end figure of eight GPUs entered."""
 
 import pytest
 

@@ -1,11 +1,14 @@
 """Shipped profiles are what their runs give, and the docs show what they predict."""
 
+from pathlib import Path
+
 import pytest
 
 from pciesim.accuracy.document import accuracy_page, readme_table, replace_block
 from pciesim.refit import refit
 
-PROFILES = ("h200", "rtx_pro_6000")
+RECIPES = Path(__file__).resolve().parents[2] / "calibration" / "recipes"
+PROFILES = sorted(path.stem for path in RECIPES.glob("*.yaml"))
 
 
 @pytest.mark.parametrize("name", PROFILES)

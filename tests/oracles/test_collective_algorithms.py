@@ -177,6 +177,41 @@ def test_more_channels_approach_the_link_gradually():
     assert estimate(found.program) / US == pytest.approx(expected, rel=1e-5)
 
 
+def test_a_slow_edge_of_a_ring_passes_one_message_at_a_time():
+    """Four ranks, edges of 100 and 10 B/s in turn, chunks of 10 B: a slow edge passes six of them, one after the other.
+
+    Fast edges have brought each next one by then: 6 s, however early they are.
+    """
+    from pciesim.collectives.ring import Hop, lower_ring
+
+    hops = [Hop(latency=0.0, uses=((edge, 1.0),), traversals=1, rate=(100.0, 10.0)[edge % 2]) for edge in range(4)]
+    program = lower_ring(CollectiveKind.ALL_REDUCE, 40.0, order=range(4), hops=hops, base=0.0, channels=1,
+                         capacity=(1e9,) * 4, name="mixed")  # fmt: skip
+    assert simulate(program).latency == pytest.approx(6 * 1.0, rel=1e-6)
+    assert estimate(program) == pytest.approx(simulate(program).latency)
+
+
+def test_latency_hides_behind_bytes_where_a_box_cuts_through():
+    """Two GPUs, LL of 64 MiB: two hops of max(1.0 us, half the tensor at 22.05 GB/s) instead of their sum."""
+    from tests.support.profiles import round_profile
+
+    rate = 44.1105e3 / 2  # LL sends as many flags as data
+    for share, expected in ((0.0, 5 + 2 * (1.0 + (32 << 20) / rate)), (1.0, 5 + 2 * (32 << 20) / rate)):
+        problem = task(fabric_named("two"), 64 << 20, profile=round_profile(nccl__cut_through=share))
+        assert estimate(lower("nccl-ring-ll", problem).program) / US == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "sends"), [(CollectiveKind.ALL_REDUCE, 2), (CollectiveKind.REDUCE_SCATTER, 1)])
+def test_a_ring_receives_once_more_than_it_sends(kind, sends):
+    """Two GPUs, four channels of 1 GB/s: of k sends and a receive of half a send's time, k / (k + 0.5) is sending."""
+    from tests.support.profiles import round_profile
+
+    profile = round_profile(nccl__p2p__simple_channel=1 * GB, nccl__receive=0.5)
+    found = lower("nccl-ring-simple", task(fabric_named("two"), 64 << 20, kind=kind, profile=profile))
+    rate = found.channels * 1e3 * sends / (sends + 0.5)
+    assert simulate(found.program).latency / US == pytest.approx(sends * (32 << 20) / rate, rel=1e-3)
+
+
 def test_posted_writes_collapse_where_the_fabric_says_so():
     """Two GPUs of a switch that send to two root ports at once leave 2.7 GB/s of the uplink; a ring never does.
 

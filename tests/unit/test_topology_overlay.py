@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pciesim.api import box_profile
 from pciesim.collectives.nccl_model import nccl_path_type
 from pciesim.errors import InputError, UnknownName
 from pciesim.fabric import DeviceKind, Fabric
@@ -17,6 +18,7 @@ from pciesim.formats.topology_overlay import OverlayDocument
 from pciesim.formats.topology_smi import TopologyMatrix, parse_matrix
 from pciesim.hardware import pcie_bandwidth
 from pciesim.physics import RouteCosts
+from pciesim.profile import UNMEASURED
 from pciesim.units import GB
 
 ROOT = Path(__file__).parents[2]
@@ -259,3 +261,23 @@ def test_an_overlay_is_no_topology(tmp_path: Path) -> None:
     path.write_text("schema: pciesim/topology/1\n")
     with pytest.raises(InputError, match="is an overlay; give the topology text"):
         load_fabric(path)
+
+
+def test_a_box_names_its_profile_or_a_file_beside_it(tmp_path: Path) -> None:
+    text = (ROOT / "topologies" / "rtx6000x4.txt").read_text(encoding="utf-8")
+    own = (
+        (ROOT / "calibration" / "profiles" / "h200.yaml")
+        .read_text(encoding="utf-8")
+        .replace("name: h200", "name: mine")
+    )
+    (tmp_path / "box.txt").write_text(text, encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(own, encoding="utf-8")
+    for stated, name in (("mine.yaml", "mine"), ("rtx_4090", "rtx_4090")):
+        (tmp_path / "box.yaml").write_text(
+            f"schema: pciesim/topology/1\ngpu: rtx_pro_6000\nprofile: {stated}\n", encoding="utf-8"
+        )
+        assert box_profile(load_fabric(tmp_path / "box.txt")).name == name
+    (tmp_path / "box.yaml").write_text("schema: pciesim/topology/1\ngpu: rtx_pro_6000\n", encoding="utf-8")
+    prior = box_profile(load_fabric(tmp_path / "box.txt"))
+    assert prior.name == "rtx_pro_6000 (no measurements of this box)"
+    assert UNMEASURED in prior
