@@ -20,7 +20,7 @@ from pciesim.prediction import (
     Prediction,
     Request,
 )
-from pciesim.profile import Interval
+from pciesim.profile import UNMEASURED, Interval
 from pciesim.scenario import Scenario
 from pciesim.schedule import Category, Collective, CollectiveKind, Compute, Host, Kernel
 from pciesim.step import Step, algorithm_for, evaluate_step, host_parameter, host_time, slowest, timer_of
@@ -330,6 +330,16 @@ def _assumptions(scenario: Scenario) -> tuple[Assumption, ...]:
                 "independently",
                 settle="expert counts from the engine's metrics",
                 matters="routed-expert time above one token",
+            )
+        )
+    if UNMEASURED in scenario.profile:
+        factor = scenario.profile.parameter(UNMEASURED)
+        found.append(
+            Assumption(
+                text="nobody measured this box: collectives take what they take on the nearest known ones",
+                settle="'pciesim measure' and 'pciesim calibrate fit', two minutes on the box",
+                matters=f"every collective: of hosts left out, nine of ten points took {factor.low:g} to "
+                f"{factor.high:g} times that",
             )
         )
     if scenario.own is not None:

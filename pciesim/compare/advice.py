@@ -119,6 +119,7 @@ _SETTLE = (
     ("kernels: routed_experts", "time the routed-expert kernels of this engine at this batch"),
     ("kernels: ", "time these kernels on this GPU: pciesim calibrate, kernel tables"),
     ("launch gap", "an nsys trace of one CUDA-graph step: pauses between kernels"),
+    ("collective.", "'pciesim measure' and 'pciesim calibrate fit': two minutes on the box"),
     ("nccl.", "nccl-tests all_reduce_perf at 4 KiB to 1 MiB in a graph, imported by pciesim calibrate"),
     ("oneshot.", "time the kernel itself at 8 KiB and 512 KiB on this box"),
     ("latency.", "p2pmark or a flag ping-pong between the farthest GPUs"),
