@@ -67,7 +67,7 @@ def plan_roots(matrix: TopologyMatrix, overlay: OverlayDocument, plan: Plan, *, 
         tenant: RootPort(
             name=f"root_port{number}",
             tenant=tenant,
-            root_complex=owners[tenant].name if tenant in owners else f"root_complex{socket}",
+            root_complex=owners[tenant].name if tenant in owners else _rest(socket, stated),
         )
         for number, (tenant, socket) in enumerate(sockets.items())
     }
@@ -75,24 +75,33 @@ def plan_roots(matrix: TopologyMatrix, overlay: OverlayDocument, plan: Plan, *, 
     complexes: list[RootComplex] = []
     for socket in range(plan.sockets):
         own = [each for each in stated.values() if each.socket == socket]
-        rest = f"root_complex{socket}"
+        rest = _rest(socket, stated)
         if rest not in stated and (rest in used or not own):
             own.insert(0, RootComplex(name=rest, socket=socket, bandwidth=None))
         complexes += own
     return Roots(ports=ports, complexes=tuple(complexes))
 
 
+def _rest(socket: int, stated: Mapping[str, RootComplex]) -> str:
+    """The root complex of a socket's ports that none is stated for; a stated one of that name is another socket's."""
+    name = f"root_complex{socket}"
+    while name in stated and stated[name].socket != socket:
+        name += "_own"
+    return name
+
+
 def _tenants(matrix: TopologyMatrix, plan: Plan) -> dict[str, int]:
-    """Socket of everything on a root port: GPUs and top switches by socket and lowest GPU, then groups of NICs."""
-    gpus = [
-        (plan.gpu_sockets[gpu], gpu, plan.top(holder) if holder is not None else matrix.gpus[gpu])
-        for gpu, holder in enumerate(plan.gpu_switches)
-    ]
-    names = dict.fromkeys(name for _, _, name in sorted(gpus))
-    sockets = {switch.name: switch.socket for switch in plan.switches if switch.behind is None}
-    own = dict(zip(matrix.gpus, plan.gpu_sockets, strict=True))
+    """Socket of everything on a root port: GPUs and top switches by socket and lowest GPU, then groups of NICs.
+
+    A switch counts where it is itself: the matrix may put a GPU below it elsewhere.
+    """
+    tenants = [plan.top(holder) if holder is not None else matrix.gpus[gpu]
+               for gpu, holder in enumerate(plan.gpu_switches)]  # fmt: skip
+    switches = {switch.name: switch.socket for switch in plan.switches if switch.behind is None}
+    sockets = switches | dict(zip(matrix.gpus, plan.gpu_sockets, strict=True))
+    names = dict.fromkeys(name for _, _, name in sorted((sockets[name], gpu, name) for gpu, name in enumerate(tenants)))
     cards = {matrix.nics[members[0]]: plan.nic_sockets[members[0]] for members in plan.nic_ports}
-    return {name: (sockets | own)[name] for name in [*names, *sockets]} | cards
+    return {name: sockets[name] for name in [*names, *switches]} | cards
 
 
 def _members(entry: RootComplexEntry, matrix: TopologyMatrix, plan: Plan, source: str) -> Iterator[tuple[str, str]]:

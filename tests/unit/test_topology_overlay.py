@@ -281,3 +281,11 @@ def test_a_box_names_its_profile_or_a_file_beside_it(tmp_path: Path) -> None:
     prior = box_profile(load_fabric(tmp_path / "box.txt"))
     assert prior.name == "rtx_pro_6000 (no measurements of this box)"
     assert UNMEASURED in prior
+
+
+def test_a_root_complex_named_as_another_sockets_own_does_not_take_its_ports() -> None:
+    """root_complex1 is what the rest of socket 1 would be called; here somebody calls one of socket 0 so."""
+    fabric = box("rtx6000x8", "host: {sockets: 2}\nroot_complexes:\n  - {name: root_complex1, gpus: [0], socket: 0}\n")
+    assert fabric.route("GPU0", "GPU4").socket_hops == 1
+    assert fabric.route("GPU4", "GPU5").root_complexes == 1
+    assert "root_complex1" not in [link.target for link in fabric.links if link.source == "socket1"]
