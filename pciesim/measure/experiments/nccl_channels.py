@@ -1,6 +1,7 @@
-"""All-reduce with the number of channels forced, in a graph: what one channel carries.
+"""Collectives with the number of channels forced, in a graph: what one channel carries.
 
-Rows as ``nccl_sizes``; ``setting`` is like ``ch4`` (protocol as NCCL chooses) or ``ch4_Ring_LL``.
+Rows as ``nccl_sizes``; ``setting`` is like ``ch4`` (protocol as NCCL chooses) or ``ch4_Ring_LL``. With the protocol forced
+all-gathers and reduce-scatters as well: their blocks send once where an all-reduce's send twice, and all receive once more.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ __all__ = ["run"]
 CHANNELS: Final = (1, 2, 4, 8, 16)
 SIZES: Final = tuple(KIB * 4**power for power in range(9))  # 1 KiB to 64 MiB
 FORCED_SIZES: Final = (32 * KIB, MIB, 16 * MIB)
+RINGS: Final = ("all_reduce", "all_gather", "reduce_scatter")
 
 
 def run(worker: Worker) -> None:
@@ -29,7 +31,7 @@ def run(worker: Worker) -> None:
         for suffix, variables in settings:
             for channels in CHANNELS:
                 group = NcclGroup(team, variables, channels)
-                if team.member:
-                    time_sizes(worker, group, "all_reduce", sizes=FORCED_SIZES if suffix else SIZES, modes=("graph",),
+                for kind in (RINGS if suffix else RINGS[:1]) if team.member else ():
+                    time_sizes(worker, group, kind, sizes=FORCED_SIZES if suffix else SIZES, modes=("graph",),
                                setting=f"ch{channels}{suffix}")  # fmt: skip
                 group.close()
