@@ -24,6 +24,7 @@ DATASETS = (
     ("four RTX 4090", "rtx_4090_published/collectives.csv"),
     ("two H200, the run that was fitted", "h200x2_2026-11-30b/collectives.csv"),
     ("two H200, a second run on a fresh machine", "h200x2_2026-11-30c/collectives.csv"),
+    ("two H200, a third and full run on another", "h200x2_2026-11-30d/collectives.csv"),
 )
 """What was measured, and the file."""
 

@@ -75,8 +75,8 @@ HOSTS: Final = (
          profiled=False),
     Host(name="four RTX 4090", runs="rtx_4090_published/collectives.csv", datasets=("mc62",), nearest="l40s",
          same_gpu=False),
-    Host(name="two H200 through host memory", runs="h200x2_2026-11-30c/collectives.csv",
-         datasets=("h200x2_2026-11-30c/host",), nearest="rtx_pro_6000", same_gpu=False),
+    Host(name="two H200 through host memory", runs="h200x2_2026-11-30d/collectives.csv",
+         datasets=("h200x2_2026-11-30d/host/default",), nearest="rtx_pro_6000", same_gpu=False),
 )  # fmt: skip
 
 

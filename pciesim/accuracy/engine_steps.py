@@ -32,7 +32,7 @@ from pciesim.workload import Parallelism, Workload
 
 __all__ = ["TorchStep", "torch_step_lines", "torch_steps"]
 
-RUNS = ("h200x2_2026-11-30", "h200x2_2026-11-30b")
+RUNS = ("h200x2_2026-11-30", "h200x2_2026-11-30b", "h200x2_2026-11-30d")
 UNIFORM = 0.0  # random weights route every token to random experts
 _MODELS = {"llama8b": "llama31_8b", "qwen30b_a3b": "qwen3_30b"}
 _TOPOLOGIES = {"nvl": "h200x2", "shm": "h200x2_shm"}

@@ -16,7 +16,7 @@ from pciesim.profile import UNMEASURED, Evidence, Parameter, Profile
 __all__ = ["OTHER_GPU", "SAME_GPU", "prior_profile"]
 
 SAME_GPU: Final = (0.67, 1.42)
-OTHER_GPU: Final = (0.70, 1.57)
+OTHER_GPU: Final = (0.67, 1.57)
 """Least and most of a call's time over what the nearest host's figures say of it, nine times of ten."""
 
 

@@ -40,7 +40,7 @@ def test_published_boxes(root, start):
     assert statistics.quantiles(errors, n=10, method="inclusive")[-1] <= ninetieth
 
 
-@pytest.mark.parametrize("run", ["h200x2_2026-11-30b/collectives.csv", "h200x2_2026-11-30c/collectives.csv"])
+@pytest.mark.parametrize("run", [f"h200x2_2026-11-30{letter}/collectives.csv" for letter in "bcd"])
 def test_own_runs_through_host_memory_and_nvlink(root, run):
     """NCCL as it chooses itself: 5 % in the median over both transports and three collectives."""
     errors = [abs(e.relative) for e in checked(run, root) if e.point.dataset.endswith("/default")]

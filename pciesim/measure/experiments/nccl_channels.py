@@ -1,7 +1,8 @@
 """Collectives with the number of channels forced, in a graph: what one channel carries.
 
-Rows as ``nccl_sizes``; ``setting`` is like ``ch4`` (protocol as NCCL chooses) or ``ch4_Ring_LL``. With the protocol forced
-all-gathers and reduce-scatters as well: their blocks send once where an all-reduce's send twice, and all receive once more.
+Rows as ``nccl_sizes``; ``setting`` is like ``ch4`` (protocol as NCCL chooses) or ``ch4_Ring_LL``. With the protocol
+forced all-gathers and reduce-scatters as well: on two GPUs their blocks send once a loop where an all-reduce's send
+twice, and all receive once more.
 """
 
 from __future__ import annotations
