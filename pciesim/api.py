@@ -35,15 +35,9 @@ from pciesim.units import KIB
 from pciesim.workload import Parallelism, Phase, Workload
 
 __all__ = [
-    "as_prior",
-    "box_profile",
-    "kernel_clock",
-    "load_profile",
-    "load_scenario",
-    "names_curve",
-    "nccl_environment",
-    "predict",
-]
+    "as_prior", "box_profile", "kernel_clock", "load_profile", "load_scenario", "names_curve", "nccl_environment",
+    "nearest_profile", "predict",
+]  # fmt: skip
 
 _CONTEXT: Final = KIB  # tokens in the cache where none are named
 SHIPPED: Final = "shipped"
@@ -219,14 +213,19 @@ def box_profile(fabric: Fabric, name: str | None = None) -> Profile:
     A box that has neither was measured by nobody: the figures are of its GPU's profile, or of the nearest kin's, with
     intervals as known hosts differ.
     """
+    nearest = nearest_profile(fabric, name)
+    measured = name or fabric.profile
+    return nearest if measured else as_prior(fabric, nearest, name=f"{nearest.name} (no measurements of this box)")
+
+
+def nearest_profile(fabric: Fabric, name: str | None = None) -> Profile:
+    """As :func:`box_profile`, but the nearest box's profile as it is where nobody has measured this one."""
+    return load_profile(name or fabric.profile or None, gpu_type(fabric.gpu_model or _DEFAULT_DONORS[0]))
+
+
+def as_prior(fabric: Fabric, nearest: Profile, *, name: str) -> Profile:
+    """The nearest box's profile for one that nobody has measured."""
     gpu = gpu_type(fabric.gpu_model or _DEFAULT_DONORS[0])
-    stated = name or fabric.profile
-    nearest = load_profile(stated or None, gpu)
-    return nearest if stated else as_prior(nearest, gpu, name=f"{nearest.name} (no measurements of this box)")
-
-
-def as_prior(nearest: Profile, gpu: GpuType, *, name: str) -> Profile:
-    """The nearest host's profile for a box with these GPUs that nobody has measured."""
     return prior_profile(nearest, name=name, same_gpu=gpu.key.startswith(nearest.gpu))
 
 

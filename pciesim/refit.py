@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pciesim.api import as_prior, box_profile, load_profile, load_scenario, nccl_environment
+from pciesim.api import as_prior, load_scenario, nccl_environment, nearest_profile
 from pciesim.calibrate.curves import Oddity, curves, without_outliers
 from pciesim.calibrate.direct import direct_parameters, with_parameters
 from pciesim.calibrate.fit import Fit, Free, fit_profile
@@ -209,7 +209,7 @@ def fit_runs(paths: Sequence[Path], context: ImportContext, *, name: str, base: 
     runs = [import_runs(path, context) for path in paths]
     fabric = load_fabric(find_input("topologies", context.topology))
     gpu = gpu_type(fabric.gpu_model or "rtx_pro_6000")
-    known = box_profile(fabric, base).borrowed()
+    known = nearest_profile(fabric, base).borrowed()
     direct = direct_parameters([reading for run in runs for reading in run.readings], fabric, known)
     start = with_parameters(replace(known, name=name, gpu=gpu.key), direct)
     points, oddities = without_outliers(_served(runs, fabric))
@@ -241,10 +241,8 @@ def fit_runs(paths: Sequence[Path], context: ImportContext, *, name: str, base: 
 def prior_text(topo: str, *, name: str, base: str | None = None) -> str:
     """The file of a profile for a box without measurements. ``base`` is the nearest host, if one is known."""
     fabric = load_fabric(find_input("topologies", topo))
-    gpu = gpu_type(fabric.gpu_model or "rtx_pro_6000")
-    nearest = load_profile(base or fabric.profile or None, gpu)
     header = f"Made by `pciesim calibrate prior` for '{fabric.name}', of which nothing is measured."
-    return profile_text(as_prior(nearest, gpu, name=name), header)
+    return profile_text(as_prior(fabric, nearest_profile(fabric, base), name=name), header)
 
 
 def points_of_runs(paths: Sequence[Path], context: ImportContext, fit_every: int) -> tuple[str, int]:

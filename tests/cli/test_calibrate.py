@@ -76,6 +76,17 @@ def test_a_box_nobody_measured_is_less_sure(capsys: pytest.CaptureFixture[str]) 
     assert plain["low"] > prior["low"]
 
 
+def test_a_box_that_is_fitted_is_measured(tmp_path: Path) -> None:
+    """What its runs do not tell is the nearest box's, with its own intervals and no factor for unmeasured boxes."""
+    rows = "".join(f"{2**at} KiB,{20 + 2**at / 20} us\n" for at in range(8))
+    given = [write(tmp_path, "mine.csv", "size,latency\n" + rows), "--topo", "rtx6000x8_genoa", "--gpus", "0,1,2,3"]
+    assert run(["calibrate", "fit", *given, "-o", str(tmp_path / "p.yaml")]) == 0
+    found = read_profile(tmp_path / "p.yaml")
+    assert UNMEASURED not in found
+    poll = found.parameter("latency.poll")
+    assert poll.low < poll.value < poll.high
+
+
 def test_fit_check_and_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = "".join(f"{2**at} KiB,{10 + 2**at / 20} us\n" for at in range(8))
     given = [write(tmp_path, "mine.csv", "size,latency\n" + rows), "--topo", "h200x2_shm", "--gpus", "0,1",
