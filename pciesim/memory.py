@@ -7,7 +7,7 @@ from typing import Final
 
 from pciesim.errors import Infeasible
 from pciesim.model import Layer, Linear, Module, Precision, Vector
-from pciesim.model_size import legal_tp, weight_bytes_per_gpu
+from pciesim.model_size import weight_bytes_per_gpu, wider_tp
 from pciesim.prediction import MemoryUse
 from pciesim.scenario import Scenario
 from pciesim.schedule import AttentionData
@@ -148,8 +148,8 @@ def _activations(scenario: Scenario) -> Bytes:
 def _wider(scenario: Scenario) -> str:
     """The next tensor-parallel size at which it would fit, or nothing."""
     parallelism, width = scenario.parallelism, len(scenario.gpus)
-    for tp in legal_tp(scenario.model):
-        if tp <= parallelism.tp or tp % parallelism.attention_dp:
+    for tp in wider_tp(scenario.model, parallelism.tp):
+        if tp % parallelism.attention_dp:
             continue
         ep = parallelism.ep if tp % parallelism.ep == 0 else 1
         wider = replace(scenario, parallelism=replace(parallelism, tp=tp, ep=ep))

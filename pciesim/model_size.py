@@ -7,6 +7,7 @@ parallelism ``ep`` divides it: a rank holds ``experts / ep`` experts, each cut `
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pciesim.errors import InputError
@@ -17,7 +18,7 @@ from pciesim.units import Bytes
 __all__ = [
     "ModuleSize", "active_parameters", "all_reduce_calls", "check_parallelism",
     "kv_bytes_per_sequence", "kv_bytes_per_token", "legal_tp", "module_sizes", "mtp_parameters",
-    "state_bytes_per_sequence", "total_parameters", "weight_bytes_per_gpu", "weight_bytes_read",
+    "state_bytes_per_sequence", "total_parameters", "weight_bytes_per_gpu", "weight_bytes_read", "wider_tp",
 ]  # fmt: skip
 
 
@@ -185,7 +186,12 @@ def all_reduce_calls(model: ModelSpec) -> tuple[tuple[Sum, int], ...]:
 
 def legal_tp(model: ModelSpec, *, limit: int = 64) -> tuple[int, ...]:
     """The tensor-parallel sizes up to ``limit`` that this model can run at with whole experts cut TP ways."""
-    return tuple(tp for tp in range(1, limit + 1) if not _obstacle(model, tp, 1))
+    return tuple(wider_tp(model, 0, limit=limit))
+
+
+def wider_tp(model: ModelSpec, tp: int, *, limit: int = 64) -> Iterator[int]:
+    """Those of them above ``tp``, as asked for."""
+    return (each for each in range(tp + 1, limit + 1) if not _obstacle(model, each, 1))
 
 
 def check_parallelism(model: ModelSpec, *, tp: int, ep: int = 1) -> None:

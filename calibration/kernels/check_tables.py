@@ -9,9 +9,11 @@ reports the relative error (median, 90th percentile, bias) and how often the ran
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +33,7 @@ from pciesim.schedule import DecodeAttention, DeltaRule, Gemm, RoutedExperts
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent.parent / "docs" / "kernels.md"
 BEGIN, END = "<!-- held-out: begin -->", "<!-- held-out: end -->"
+ALIKE_BEGIN, ALIKE_END = "<!-- alike: begin -->", "<!-- alike: end -->"
 DECODE_ROWS = (1, 4, 16, 64, 256)
 MOST_EXPERT_TOKENS = 128
 
@@ -218,15 +221,22 @@ def held_out_tokens(base: Donor, name: str) -> Iterator[Pair]:
             yield experts_time(expert_kernel(key, tokens, precision), reduced, backends_of(name, key[6])), seconds
 
 
+LENT_ROWS = {"sglang": "sglang__flashinfer_cutlass__nvfp4", "trtllm": "trtllm__cutlass__nvfp4"}
+
+
 def other_engine(base: Donor, engine: str, wanted: Backends) -> Iterator[Pair]:
     """Rows of one engine predicted by the rows of another with the same kernel family and shape."""
-    names = {"sglang": "sglang__flashinfer_cutlass__nvfp4", "trtllm": "trtllm__cutlass__nvfp4"}
-    table, lender = table_of(base, f"moe/{names[engine]}"), table_of(base, "moe/vllm__flashinfer_cutlass__nvfp4")
+    yield from ((time, seconds) for _, _, time, seconds in lent_rows(base, engine, wanted))
+
+
+def lent_rows(base: Donor, engine: str, wanted: Backends) -> Iterator[tuple[Sequence[str], int, KernelTime, float]]:
+    """(key, tokens, prediction, row) of all rows of an engine that vLLM has too."""
+    table, lender = table_of(base, f"moe/{LENT_ROWS[engine]}"), table_of(base, "moe/vllm__flashinfer_cutlass__nvfp4")
     stripped = with_table(base, table.without(list(table.lines)))
     for key, tokens, seconds in expert_rows(table, (1, 2, 4, 8, 16, 32, 64, 128)):
         if lender.curve(*key) is not None:
             asked = replace(wanted, engine=engine, routing=key[6])
-            yield experts_time(expert_kernel(key, tokens, "nvfp4"), stripped, asked), seconds
+            yield key, tokens, experts_time(expert_kernel(key, tokens, "nvfp4"), stripped, asked), seconds
 
 
 def held_out_experts(base: Donor, name: str) -> Iterator[Pair]:
@@ -344,6 +354,67 @@ def borrowed_attention(target: Donor, lender: Donor) -> Iterator[Pair]:
                 yield library.time(attention_kernel(name.removeprefix("attention/"), key, context)), seconds
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alikeness:
+    """How errors of two rows that differ in one thing go together: rms of one error, and of their difference."""
+
+    what: str
+    pairs: int
+    correlation: float
+    one: float
+    difference: float
+
+
+def alike() -> list[Alikeness]:
+    """Whether rows of one engine, predicted from another's, err alike where the split or the tokens differ."""
+    base = donor("rtx_pro_6000")
+    found = []
+    for engine, name in LENT_ROWS.items():
+        lent = lent_rows(base, engine, Backends(engine="vllm", experts="flashinfer_cutlass"))
+        errors = {(tuple(key), tokens): math.log(time.value / seconds) for key, tokens, time, seconds in lent}
+        for what, same in (
+            ("another split", lambda key, tokens: (key[:4], key[6], tokens)),
+            ("other tokens", lambda key, _: key),
+        ):
+            found.append(alikeness(f"{name}, {what}", errors, same))
+    return found
+
+
+def alikeness(
+    what: str, errors: dict[tuple[tuple[str, ...], int], float], same: Callable[[tuple[str, ...], int], object]
+) -> Alikeness:
+    """Over all pairs of rows that ``same`` maps to one value."""
+    groups = defaultdict(list)
+    for (key, tokens), error in errors.items():
+        groups[same(key, tokens)].append(error)
+    pairs = [pair for group in groups.values() for pair in itertools.permutations(group, 2)]
+    first, second = zip(*pairs, strict=True)
+    return Alikeness(
+        what=what,
+        pairs=len(pairs) // 2,
+        correlation=statistics.correlation(first, second),
+        one=rms(errors.values()),
+        difference=rms(a - b for a, b in pairs),
+    )
+
+
+def rms(values: Iterable[float]) -> float:
+    """The root of the mean square."""
+    return math.sqrt(statistics.fmean(value**2 for value in values))
+
+
+def alike_text(found: Sequence[Alikeness]) -> str:
+    """As a Markdown table."""
+    rows = [
+        "| rows lent by vLLM, that differ in | pairs | correlation | error, rms | of the ratio |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for each in found:
+        errors = f"{each.correlation:.2f} | {each.one:.1%} | {each.difference:.1%}"
+        rows.append(f"| {each.what} | {each.pairs} | {errors} |")
+    return "\n".join(rows) + "\n"
+
+
 def table_text(lines: Sequence[Line]) -> str:
     """The lines as a Markdown table."""
     rows = [
@@ -358,14 +429,20 @@ def table_text(lines: Sequence[Line]) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the table, and write it into the page when asked to."""
-    text = table_text(check())
-    sys.stdout.write(text)
+    """Print the tables, and write them into the page when asked to."""
+    text, pairs = table_text(check()), alike_text(alike())
+    sys.stdout.write(f"{text}\n{pairs}")
     if "--write" in arguments:
         page = PAGE.read_text(encoding="utf-8")
-        before, _, rest = page.partition(BEGIN)
-        _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{BEGIN}\n{text}{END}{after}", encoding="utf-8")
+        page = between(between(page, BEGIN, END, text), ALIKE_BEGIN, ALIKE_END, pairs)
+        PAGE.write_text(page, encoding="utf-8")
+
+
+def between(page: str, begin: str, end: str, text: str) -> str:
+    """The page with what stands between two marks replaced."""
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{text}{end}{after}"
 
 
 if __name__ == "__main__":

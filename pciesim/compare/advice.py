@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pciesim.compare.comparison import Gain
 from pciesim.compare.outcome import Outcome
+from pciesim.compare.response import change_of
 from pciesim.units import Bytes, Seconds
 
 __all__ = ["Advice", "BreakEven", "Doubt", "DraftRange", "Floor", "Proposal", "doubts_of"]
@@ -134,12 +135,9 @@ def doubts_of(gain: Gain, baseline: Outcome, count: int = 3) -> tuple[Doubt, ...
     mine, base = gain.outcome.responses, baseline.responses
     found: list[Doubt] = []
     for name in {**mine, **base}:
-        a, b = mine.get(name), base.get(name)
-        low = (a.low if a else 0.0) - (b.low if b else 0.0)
-        high = (a.high if a else 0.0) - (b.high if b else 0.0)
-        known = a or b
-        effect = (abs(low) + abs(high)) / 2
-        if effect and known is not None:
+        known = mine.get(name) or base[name]
+        effect = change_of(base.get(name), mine.get(name))
+        if effect:
             found.append(Doubt(figure=name, effect=effect, evidence=known.evidence, settle=_how(name)))
     return tuple(sorted(found, key=lambda each: (-each.effect, each.figure))[:count])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pciesim.compare.configuration import Configuration, label
 from pciesim.compare.outcome import Outcome, Refusal
@@ -13,6 +14,8 @@ from pciesim.profile import Interval
 from pciesim.units import Seconds
 
 __all__ = ["Comparison", "Gain", "PartChange", "compared", "gain_of"]
+
+_ROUNDING: Final = 1e-12  # seconds: sums of a thousand ops differ by this much in another order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +99,8 @@ def _why(baseline: Outcome, outcome: Outcome) -> tuple[PartChange, ...]:
         )
         for name in names
     ]
-    return tuple(sorted((each for each in changes if each.change), key=lambda each: (-abs(each.change), each.category)))
+    real = (each for each in changes if abs(each.change) > _ROUNDING)
+    return tuple(sorted(real, key=lambda each: (-abs(each.change), each.category)))
 
 
 def compared(

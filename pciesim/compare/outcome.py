@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -154,20 +155,26 @@ def responses_of(scenario: Scenario, step: Step, memo: Memo) -> Responses:
             other = change * shift.down / shift.up
             low, high = (other, change) if shift.up > 0 else (change, other)
             found[shift.name] = Response(low=low, high=high, evidence=shift.evidence)
-    low_by: dict[Category, Seconds] = defaultdict(float)
-    high_by: dict[Category, Seconds] = defaultdict(float)
+    parts: dict[Category, dict[Hashable, tuple[Seconds, Seconds]]] = defaultdict(dict)
     gaps = 0
     hosts: Counter[str] = Counter()
     for op in critical:
         if isinstance(op, Compute) and op.kernel in step.kernels:
             time = step.kernels[op.kernel]
-            low_by[op.category] += time.low - time.value
-            high_by[op.category] += time.high - time.value
+            # The same kernel by the same rows errs alike in every answer; other rows err otherwise (docs/kernels.md).
+            key = (op.kernel, time.detail)
+            low, high = parts[op.category].get(key, (0.0, 0.0))
+            parts[op.category][key] = (low + time.low - time.value, high + time.high - time.value)
             gaps += 1
         elif isinstance(op, Compute) and isinstance(op.kernel, Host):
             hosts[op.kernel.place] += 1
-    for category, low in low_by.items():
-        found[f"kernels: {category}"] = Response(low=low, high=high_by[category], evidence="kernel tables")
+    for category, own in parts.items():
+        found[f"kernels: {category}"] = Response(
+            low=math.fsum(low for low, _ in own.values()),
+            high=math.fsum(high for _, high in own.values()),
+            evidence="kernel tables",
+            parts=MappingProxyType(own),
+        )
     gap = step.gap
     found["launch gap per kernel"] = Response(
         low=gaps * (gap.low - gap.value), high=gaps * (gap.high - gap.value), evidence=str(gap.source)

@@ -29,7 +29,7 @@ def _lines(advice: Advice) -> Iterable[str]:
     yield advice.title
     yield (
         f"objective: {advice.objective}; {advice.tried} configurations tried, {advice.refused} of them cannot run; "
-        "the best ones simulated"
+        "the best ones simulated, without changes that have no certain gain of their own"
     )
     yield (
         f"the engine as it is ({label(base.configuration, _AXES)}): {base.latency / MS:.2f} ms a token, "
@@ -55,6 +55,12 @@ def _lines(advice: Advice) -> Iterable[str]:
         yield "Needs more than this engine has"
         for number, each in enumerate(advice.later, 1):
             yield from _proposal(number, each)
+    notes = dict.fromkeys(note for each in (*advice.ready, *advice.later) for note in each.gain.outcome.notes)
+    if notes:
+        yield ""
+        yield "To know"
+        for note in notes:
+            yield from textwrap.wrap(note, _WIDTH, initial_indent="  ", subsequent_indent="    ")
     yield ""
     yield "To be surer of the first gain, measure"
     for doubt in advice.doubts:
@@ -108,8 +114,6 @@ def _proposal(number: int, proposal: Proposal) -> Iterable[str]:
         yield from textwrap.wrap(f"needs {each}", _WIDTH, initial_indent="     ", subsequent_indent="       ")
     for each in proposal.risks:
         yield from textwrap.wrap(f"risk: {each}", _WIDTH, initial_indent="     ", subsequent_indent="       ")
-    for each in outcome.notes:
-        yield from textwrap.wrap(each, _WIDTH, initial_indent="     ", subsequent_indent="       ")
 
 
 def _percent(speed_up: float) -> str:

@@ -22,6 +22,7 @@ from pciesim.step import Step, evaluate_step
 from pciesim.strategies.choice import switches
 from pciesim.units import US, Seconds
 from pciesim.whatif.loading import Loader, check_axes, evaluate
+from pciesim.whatif.simplest import PLAIN, simplest
 from pciesim.whatif.sweeping import sweep_grid
 
 __all__ = ["candidates", "pareto", "recommend"]
@@ -30,7 +31,6 @@ _BATCHES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 _SUMS: Final = ("auto", "pcie-ipc", "oneshot-pull", "mscclpp")
 _NCCL: Final = ("default", "p2p-level:SYS", "p2p-level:SYS+graph")
 _DRAFTS: Final = ("none", "mtp:1", "mtp:2", "mtp:3", "mtp:4", "mtp:5")
-_PLAIN: Final[Mapping[str, str]] = MappingProxyType({"allreduce": "auto", "nccl": "default", "ep": "1", "spec": "none"})
 _SHOWN: Final = 4
 _MOST_DRAFTS: Final = 8
 _TP_FLAG: Final[Mapping[str, str]] = MappingProxyType({"sglang": "--tp-size", "vllm": "--tensor-parallel-size"})
@@ -76,7 +76,10 @@ def pareto(
     vary: Mapping[str, Sequence[str]] | None = None,
     hypothetical: bool = False,
 ) -> Front:
-    """Per-user speed against total throughput. ``vary`` None tries :func:`candidates` at batches 1 to 128."""
+    """Per-user speed against total throughput.
+
+    ``vary`` None tries :func:`candidates` at batches 1 to 128 and leaves changes of no certain gain out of the front.
+    """
     base = _base(topo, model, fixed)
     loader, memo = Loader(hypothetical=hypothetical), Memo(evaluator="estimate")
     scenario = loader.applied(_alone(base)).scenario
@@ -88,6 +91,9 @@ def pareto(
     if not outcomes:
         raise Infeasible(f"none of {len(tried)} configurations can run: {refused[0].reason}")
     best = front(outcomes)
+    if not vary:
+        fewest = dict.fromkeys(simplest(each.configuration, loader, memo, kept=dict(base)) for each in best)
+        best = front(each for each in outcomes if each.configuration in fewest)
     return Front(
         title=f"{scenario.model.name} on {scenario.fabric.name}",
         outcomes=best,
@@ -108,8 +114,9 @@ def recommend(
 ) -> Advice:
     """The best few configurations by an objective at a number of concurrent sequences.
 
-    ``limit`` is the longest acceptable time per token (0: none); candidates beyond it rank below all within it. Raises
-    Infeasible where nothing can run.
+    ``limit`` is the longest acceptable time per token (0: none); candidates beyond it rank below all within it. What a
+    proposal does is needed: changes of no certain gain are left out (:func:`simplest`). Raises Infeasible where nothing
+    can run.
     """
     if objective not in OBJECTIVES:
         raise UnknownName("objective", objective, OBJECTIVES)
@@ -129,7 +136,11 @@ def recommend(
     memo = Memo(evaluator="simulate")
     first = _plain(base, scenario, outcomes, concurrency)
     baseline = _timed(first, loader, memo)
-    proposals = [_proposal(_timed(each.configuration, loader, memo), baseline, loader) for each in _spread(ordered)]
+    fewest = dict.fromkeys(
+        simplest(each.configuration, loader, quick, kept=fixed or {}, limit=limit) for each in _spread(ordered)
+    )
+    timed = ranked((_timed(each, loader, memo) for each in fewest if each != first), objective)
+    proposals = [_proposal(each, baseline, loader) for each in _spread(timed)]
     ready = tuple(each for each in proposals if not each.missing)[:_SHOWN]
     later = tuple(each for each in proposals if each.missing)[:_SHOWN]
     best = ready[0].gain if ready else gain_of(baseline, baseline)
@@ -175,7 +186,7 @@ def _plain(base: Configuration, scenario: Scenario, outcomes: Iterable[Outcome],
         for each in able:
             chosen = dict(each)
             given = set(dict(base))
-            plain = all(chosen[axis] == value or axis in given for axis, value in _PLAIN.items())
+            plain = all(chosen[axis] == value or axis in given for axis, value in PLAIN.items())
             if int(chosen["tp"]) == tp and plain:
                 return each
     return with_choices(base, (("tp", str(len(scenario.gpus))), ("batch", str(concurrency))))

@@ -12,7 +12,7 @@ from pciesim.compare.advice import doubts_of
 from pciesim.compare.comparison import gain_of
 from pciesim.compare.configuration import grid, label, with_choices
 from pciesim.compare.ranking import front, ranked
-from pciesim.compare.response import Response, difference, interval, ratio
+from pciesim.compare.response import Response, change_of, difference, interval, ratio
 from pciesim.errors import Infeasible, InputError, UnknownName
 from pciesim.reports.compare_json import comparisons_json
 from pciesim.reports.compare_plot import plot_waterfall
@@ -38,6 +38,27 @@ def test_shared_figures_cancel() -> None:
     gap = difference(10.0, 12.0, mine, theirs)
     assert (gap.value, gap.low, gap.high) == (2.0, 1.0, 2.5)
     assert difference(10.0, 10.0, mine, mine).low == difference(10.0, 10.0, mine, mine).high == 0.0
+
+
+def test_only_parts_of_both_sides_cancel() -> None:
+    """a is in both; b moves one side by 3, c the other by 4: 5 of the difference, though each side sums its parts."""
+    mine = Response(low=-5.0, high=5.0, evidence="", parts={"a": (-2.0, 2.0), "b": (-3.0, 3.0)})
+    theirs = Response(low=-6.0, high=6.0, evidence="", parts={"a": (-2.0, 2.0), "c": (-4.0, 4.0)})
+    gap = difference(10.0, 10.0, {"x": mine}, {"x": theirs})
+    assert (gap.low, gap.high) == (-5.0, 5.0)
+    assert change_of(mine, theirs) == 5.0
+    assert change_of(mine, mine) == 0.0
+    assert interval(10.0, {"x": mine}).high == 15.0
+    assert mine.scaled(0.5).parts["b"] == (-1.5, 1.5)
+
+
+def test_another_split_of_the_experts_is_not_surer_than_its_kernels() -> None:
+    """EP moves the routed experts alone: the gain is uncertain by their tables, and by nothing else."""
+    (found,) = compare(topo="rtx6000x8", model="qwen35_397b", vary={"ep": ["1", "8"]}, evaluator="estimate")
+    (gain,) = found.gains
+    assert {each.category for each in gain.why} == {"routed_experts"}
+    assert {doubt.figure for doubt in doubts_of(gain, found.baseline)} == {"kernels: routed_experts"}
+    assert not gain.certain
 
 
 def test_independent_figures_add_in_quadrature() -> None:

@@ -7,12 +7,16 @@ import json
 import pytest
 
 from pciesim.cli import run
+from pciesim.compare.comparison import gain_of
+from pciesim.compare.configuration import with_choices
+from pciesim.compare.memo import Memo
 from pciesim.errors import UnknownName
 from pciesim.reports.recommend_json import advice_json
 from pciesim.reports.recommend_text import advice_text
 from pciesim.units import US
 from pciesim.whatif.advising import recommend
-from pciesim.whatif.loading import Loader
+from pciesim.whatif.loading import Loader, evaluate
+from pciesim.whatif.simplest import PLAIN, simplest
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +30,39 @@ def test_proposals_beat_the_engine_as_it_is_and_are_ordered(advice) -> None:
     assert times[0] < advice.baseline.latency
     assert dict(advice.baseline.configuration)["allreduce"] == "auto"
     assert dict(advice.baseline.configuration)["spec"] == "none"
+
+
+def test_every_change_of_a_proposal_has_a_certain_gain(advice) -> None:
+    """Expert parallelism changes only the routed experts, by less than their tables err: it is never proposed here."""
+    loader, memo = Loader(), Memo(evaluator="estimate")
+    for each in (*advice.ready, *advice.later):
+        configuration = each.gain.outcome.configuration
+        changed = [axis for axis, value in PLAIN.items() if dict(configuration)[axis] != value]
+        assert "ep" not in changed
+        (full,), _ = evaluate([configuration], loader, memo)
+        for axis in changed:
+            (without,), _ = evaluate([with_choices(configuration, ((axis, PLAIN[axis]),))], loader, memo)
+            assert gain_of(without, full).sign == "faster", axis
+
+
+def test_the_same_idea_is_proposed_once(advice) -> None:
+    for proposals in (advice.ready, advice.later):
+        ideas = [
+            tuple(dict(each.gain.outcome.configuration)[axis] for axis in ("tp", "allreduce", "nccl"))
+            for each in proposals
+        ]
+        assert len(set(ideas)) == len(ideas)
+
+
+def test_a_change_stays_where_the_limit_needs_it() -> None:
+    question = {"topo": "rtx6000x8", "model": "qwen35_397b", "tp": "8", "ep": "8"}
+    loader, memo = Loader(), Memo(evaluator="estimate")
+    configuration = tuple(question.items())
+    (changed, without), _ = evaluate([configuration, with_choices(configuration, (("ep", "1"),))], loader, memo)
+    between = (changed.latency + without.latency) / 2
+    assert dict(simplest(configuration, loader, memo))["ep"] == "1"
+    assert dict(simplest(configuration, loader, memo, kept=("ep",)))["ep"] == "8"
+    assert dict(simplest(configuration, loader, memo, limit=between))["ep"] == "8"
 
 
 def test_what_is_ready_needs_nothing_that_the_engine_lacks(advice) -> None:
