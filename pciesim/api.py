@@ -31,6 +31,7 @@ from pciesim.prediction import Prediction, Request
 from pciesim.profile import Profile
 from pciesim.scenario import Scenario
 from pciesim.schedule import EngineSpec
+from pciesim.strategies.choice import apply_choices
 from pciesim.units import KIB
 from pciesim.workload import Parallelism, Phase, Workload
 
@@ -80,6 +81,8 @@ def predict(
     layers: bool = False,
     kernels: str = SHIPPED,
     skew: float = SPREAD[1],
+    strategies: Mapping[str, str] | None = None,
+    hypothetical: bool = False,
 ) -> Prediction:
     """Predicts one decode step, or with ``phase="prefill"`` the time to the first token of a prompt.
 
@@ -90,9 +93,10 @@ def predict(
     flags and variables of the engine. Raises InputError for anything that cannot be read or does not make sense,
     Infeasible when the answer is no. ``layers`` adds every op of the schedule to the answer. ``kernels`` are the kernel
     tables: ``shipped``, or ``aiconfigurator``, the optional library's own of this GPU. ``skew`` is the spread
-    of the routed experts' popularity (0: all alike).
+    of the routed experts' popularity (0: all alike). ``strategies`` are axes and values as ``compare`` knows
+    them (``{"spec": "mtp:3"}``); ``hypothetical`` applies those that cannot run here, too.
     """
-    scenario, choice = load_scenario(
+    loaded, choice = load_scenario(
         topo=topo, model=model, tp=tp, batch=batch, context=context or 0, gpus=gpus, engine=engine,
         allreduce=allreduce, profile=profile, overlay=overlay, nccl=nccl,
         work=replace(_workload(phase, batch, context, prompt, chunk), skew=skew),
@@ -100,28 +104,32 @@ def predict(
     )  # fmt: skip
     if evaluator not in EVALUATORS:
         raise UnknownName("evaluator", evaluator, EVALUATORS)
+    changes = strategies or {}
+    applied = apply_choices(loaded, changes.items(), hypothetical=hypothetical)
+    scenario, parallelism = applied.scenario, applied.scenario.parallelism
     request = Request(
         topology=scenario.fabric.name,
         model=scenario.model.name,
         gpu_model=scenario.gpu.name,
         gpus=tuple(scenario.fabric.device(name).index or 0 for name in scenario.gpus),
-        tp=scenario.parallelism.tp,
-        batch=batch,
+        tp=parallelism.tp,
+        batch=scenario.workload.batch,
         context=scenario.workload.context,
         engine=f"{scenario.engine.title} {scenario.engine.version}",
-        allreduce=allreduce,
+        allreduce=changes.get("allreduce", allreduce),
         profile=scenario.profile.name,
         evaluator=evaluator,
         choice=choice,
         phase=phase,
         prompt=scenario.workload.new_tokens if phase == Phase.PREFILL else 0,
         chunk=(scenario.workload.chunk or scenario.engine.prefill_chunk) if phase == Phase.PREFILL else 0,
-        ep=ep,
-        dp=dp,
-        pp=pp,
-        attention_dp=attention_dp,
+        ep=parallelism.ep,
+        dp=parallelism.dp,
+        pp=parallelism.pp,
+        attention_dp=parallelism.attention_dp,
+        strategies=tuple(f"{axis}={value}" for axis, value in changes.items()),
     )
-    return predict_scenario(scenario, request, layers=layers)
+    return predict_scenario(scenario, request, layers=layers, notes=applied.notes)
 
 
 def load_scenario(

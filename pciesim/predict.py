@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from pciesim.evaluate.collective import CollectiveTimer
@@ -32,11 +32,17 @@ __all__ = ["op_lines", "predict"]
 
 
 def predict(
-    scenario: Scenario, request: Request, timer: CollectiveTimer | None = None, *, layers: bool = False
+    scenario: Scenario,
+    request: Request,
+    timer: CollectiveTimer | None = None,
+    *,
+    layers: bool = False,
+    notes: tuple[str, ...] = (),
 ) -> Prediction:
     """The prediction for a scenario; ``request`` is how it was asked, for the record.
 
     A ``timer`` kept between calls is the memo: equal collectives are not evaluated again. ``layers`` adds every op.
+    ``notes`` are what its strategies want known.
     Raises Infeasible when the model does not fit in memory.
     """
     timer = timer or timer_of(scenario, request.evaluator)
@@ -46,24 +52,29 @@ def predict(
     effects = _collective_effects(step, scenario, reference, shifts)
     host_effects = _host_effects(scenario, step)
     kernel_effects = _kernel_effects(step)
-    totals = [*_step_effects(step, effects), *host_effects, *kernel_effects.values(), _gap_effect(step)]
+    exposed = step.exposed
+    totals = [
+        *_step_effects(exposed, effects),
+        *host_effects,
+        *kernel_effects.values(),
+        _gap_effect(step),
+    ]
     latency = combine(step.timeline.length, totals)
-    workload = scenario.workload
-    # A decode step gives every user one token, or what its drafts yield; a prompt's time is that of all its tokens.
-    tokens = workload.new_tokens if workload.phase is Phase.PREFILL else scenario.yields.value
-    per_user = Interval(value=1 / latency.value, low=1 / latency.high, high=1 / latency.low).scaled(tokens)
+    workload, prompt = scenario.workload, scenario.workload.phase is Phase.PREFILL
+    yields = Interval.exact(1.0) if prompt else scenario.yields
+    # A prompt's time is that of all its tokens.
+    per_user = _rate(latency.value, totals, yields).scaled(workload.new_tokens if prompt else 1)
     return Prediction(
         request=request,
         step_latency=latency,
+        tokens_per_step=yields,
         tokens_per_second_user=per_user,
         tokens_per_second_total=per_user.scaled(workload.batch * scenario.parallelism.dp),
         breakdown=_breakdown(step, effects, kernel_effects, host_effects),
         collectives=_collective_lines(scenario, step, effects),
         ops=op_lines(step) if layers else (),
         kernels=_kernel_lines(step),
-        traversals_per_token=sum(
-            timed.lowered.program.traversals * step.counts[op] for op, timed in step.timed.items()
-        ),
+        traversals=sum(step.timed[op].lowered.program.traversals * count for op, count in exposed.items()),
         busiest_link=_busiest_link(scenario, step),
         levers=find_levers(
             scenario,
@@ -80,8 +91,22 @@ def predict(
         memory=memory,
         sensitivities=rank(totals, 4),
         assumptions=scenario.fabric.assumptions + _assumptions(scenario),
+        warnings=notes,
         own_kernel=_own_kernel(scenario, step, timer),
     )
+
+
+def _rate(length: Seconds, effects: Iterable[Effect], yields: Interval) -> Interval:
+    """Tokens per second of one user, of a step that yields so many."""
+    of_one = [replace(each, below=each.below / yields.value, above=each.above / yields.value) for each in effects]
+    accepted = Effect(
+        name="acceptance of drafts",
+        below=length / yields.value - length / yields.high,
+        above=length / yields.low - length / yields.value,
+        evidence="published",
+    )
+    token = combine(length / yields.value, [*of_one, accepted])
+    return Interval(value=1 / token.value, low=1 / token.high, high=1 / token.low)
 
 
 # -- uncertainty ----------------------------------------------------------------------------------------------------
@@ -100,12 +125,12 @@ def _collective_effects(
     }
 
 
-def _step_effects(step: Step, effects: dict[Collective, list[Effect]]) -> list[Effect]:
-    """Per-call effects of one parameter, summed over all calls of the step."""
-    names = sorted({effect.name for each in effects.values() for effect in each})
+def _step_effects(calls: Mapping[Collective, int], effects: dict[Collective, list[Effect]]) -> list[Effect]:
+    """Per-call effects of one parameter, summed over the calls that a step waits for."""
+    names = sorted({effect.name for op in calls for effect in effects[op]})
     total: list[Effect] = []
     for name in names:
-        parts = [(effect, step.counts[op]) for op, each in effects.items() for effect in each if effect.name == name]
+        parts = [(effect, count) for op, count in calls.items() for effect in effects[op] if effect.name == name]
         total.append(
             Effect(
                 name=name,
@@ -119,7 +144,8 @@ def _step_effects(step: Step, effects: dict[Collective, list[Effect]]) -> list[E
 
 def _host_effects(scenario: Scenario, step: Step) -> list[Effect]:
     """The effect of each host time: between steps, and around passes of a draft head."""
-    hosts = [op.kernel for op in step.schedule.ops if isinstance(op, Compute) and isinstance(op.kernel, Host)]
+    critical = [step.schedule.ops[position] for position in step.timeline.critical]
+    hosts = [op.kernel for op in critical if isinstance(op, Compute) and isinstance(op.kernel, Host)]
     found: list[Effect] = []
     for place, count in Counter(host.place for host in hosts).items():
         time = host_time(scenario, place)
@@ -186,7 +212,8 @@ def _breakdown(
     own: dict[Category, list[Effect]] = {category: [effect] for category, effect in kernels.items()}
     own[Category.HOST] = hosts
     for category in {op.category for op in step.timed}:
-        own[category] = _step_effects(step, {op: each for op, each in effects.items() if op.category is category})
+        calls = {op: count for op, count in step.exposed.items() if op.category is category}
+        own[category] = _step_effects(calls, effects)
     parts: dict[Category, Seconds] = defaultdict(float, step.timeline.by_category(step.schedule))
     for category, count in _gaps(step).items():  # gaps are a cost of their own, wherever they fall
         parts[category] -= count * step.gap.value

@@ -38,6 +38,7 @@ class Request:
     dp: int = 1
     pp: int = 1
     attention_dp: int = 1
+    strategies: tuple[str, ...] = ()  # as typed: axis=value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,16 +180,21 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """The answer to ``pciesim predict``. Breakdown entries add up to the step latency."""
+    """The answer to ``pciesim predict``. Breakdown entries add up to the step latency.
+
+    ``tokens_per_step`` is what a step yields each sequence (1 without drafts), ``traversals`` the sequential one-way
+    PCIe traversals on the critical path of a step. ``warnings`` are what the strategies asked for want known.
+    """
 
     request: Request
     step_latency: Interval
+    tokens_per_step: Interval
     tokens_per_second_user: Interval
     tokens_per_second_total: Interval
     breakdown: tuple[tuple[str, Interval], ...]
     collectives: tuple[CollectiveLine, ...]
     kernels: tuple[KernelLine, ...]
-    traversals_per_token: int
+    traversals: int
     busiest_link: BusiestLink | None
     levers: tuple[Lever, ...]
     memory: MemoryUse
@@ -197,6 +203,11 @@ class Prediction:
     warnings: tuple[str, ...] = ()
     ops: tuple[OpLine, ...] = ()  # where they were asked for
     own_kernel: OwnKernelGain | None = None  # where an all-reduce of one's own was asked for
+
+    @property
+    def traversals_per_token(self) -> float:
+        """The same for each token of one user."""
+        return self.traversals / self.tokens_per_step.value
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

@@ -56,6 +56,12 @@ class Step:
     timed: dict[Collective, Timed]
     counts: Counter[Collective]
 
+    @property
+    def exposed(self) -> Counter[Collective]:
+        """The calls on the critical path: one that hides behind kernels costs no time."""
+        ops = (self.schedule.ops[position] for position in self.timeline.critical)
+        return Counter(op for op in ops if isinstance(op, Collective))
+
 
 def timer_of(scenario: Scenario, evaluator: str) -> CollectiveTimer:
     """A fresh timer (and memo) for a scenario's group."""

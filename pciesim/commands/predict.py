@@ -18,6 +18,7 @@ Examples:
   pciesim predict --topo rtx6000x8 --model qwen35_397b
   pciesim predict --topo rtx6000x8 --model qwen35_397b --tp 4 --gpus 0-3 --json
   pciesim predict --topo rtx6000x8 --model qwen35_397b --phase prefill --prompt 4096
+  pciesim predict --topo rtx6000x8 --model qwen35_397b --with spec=mtp:3 --with allreduce=pcie-ipc
   pciesim predict --topo my_box.txt --overlay my_box.yaml --model qwen35_397b
 """
 
@@ -161,6 +162,17 @@ def predict(
     ),
     overlay: Overlay = None,
     nccl: NcclVariables = None,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="AXIS=VALUE",
+            help="Strategy to apply, as in spec=mtp:3; 'pciesim compare --axes' lists them. Can be repeated.",
+        ),
+    ] = None,
+    hypothetical: Annotated[
+        bool, typer.Option("--hypothetical", help="Apply strategies that this box or engine refuses.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON (see 'pciesim schema prediction').")] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw where the step goes (.svg, .png, .pdf).")
@@ -175,6 +187,7 @@ def predict(
     """Predict the latency of a decode step or of a prompt, and say where the time goes."""
     from pciesim.api import predict as predict_step
 
+    strategies = parse_assignments("--with", strategy or [])
     prediction = predict_step(
         topo=topo,
         model=model,
@@ -199,6 +212,8 @@ def predict(
         layers=layers_out is not None,
         kernels=kernels.value,
         skew=skew,
+        strategies=strategies,
+        hypothetical=hypothetical,
     )
     if trace is not None:
         from pciesim.api import load_scenario
@@ -206,6 +221,7 @@ def predict(
         from pciesim.formats.files import write_text
         from pciesim.reports.trace_json import trace_json
         from pciesim.step import evaluate_step, timer_of
+        from pciesim.strategies.choice import apply_choices
         from pciesim.workload import Workload
 
         if phase is not Phase.DECODE:
@@ -217,6 +233,7 @@ def predict(
             attention_dp=attention_dp, options=parse_options("--engine-option", engine_option or []),
             kernels=kernels.value, work=Workload(batch=batch, context=prediction.request.context, skew=skew),
         )  # fmt: skip
+        scenario = apply_choices(scenario, strategies.items(), hypothetical=hypothetical).scenario
         write_text(trace, trace_json(scenario, evaluate_step(scenario, timer_of(scenario, evaluator.value))))
     if layers_out is not None:
         from pciesim.reports.engine_layers import write_layers

@@ -15,8 +15,8 @@ from pciesim.memory import check_memory
 from pciesim.prediction import MemoryUse
 from pciesim.profile import Interval
 from pciesim.scenario import Scenario
-from pciesim.schedule import Category, Collective, Compute, Host
-from pciesim.step import Step, evaluate_step, host_parameter, host_time
+from pciesim.schedule import Category, Compute, Host
+from pciesim.step import Step, evaluate_step, host_parameter, host_time, slowest
 from pciesim.units import Seconds
 
 __all__ = ["CallLine", "Outcome", "Refusal", "outcome_of", "responses_of"]
@@ -107,7 +107,7 @@ def outcome_of(
         step=step.timeline.length,
         tokens=scenario.yields.value,
         sequences=scenario.sequences,
-        traversals=_traversals(step, memo),
+        traversals=sum(count * memo.traversals(step.timed[op].lowered.program) for op, count in step.exposed.items()),
         parts=MappingProxyType(_parts(step)),
         calls=_calls(step, memo),
         memory=memory,
@@ -115,12 +115,6 @@ def outcome_of(
         responses=_per_token(scenario, step, responses_of(scenario, step, memo)) if intervals else MappingProxyType({}),
         notes=notes,
     )
-
-
-def _traversals(step: Step, memo: Memo) -> int:
-    """Those of the collectives on the critical path: a sum that hides behind kernels costs none."""
-    critical = (step.schedule.ops[position] for position in step.timeline.critical)
-    return sum(memo.traversals(step.timed[op].lowered.program) for op in critical if isinstance(op, Collective))
 
 
 def _per_token(scenario: Scenario, step: Step, responses: Responses) -> Responses:
@@ -141,13 +135,13 @@ def responses_of(scenario: Scenario, step: Step, memo: Memo) -> Responses:
     found: dict[str, Response] = {}
     reference, shifts = memo.shifts(memo.timer(scenario))
     critical = [step.schedule.ops[position] for position in step.timeline.critical]
-    calls = Counter(op for op in critical if isinstance(op, Collective))
+    calls = step.exposed
     for shift in shifts:
         change = sum(
             count
             * (
-                shift.timer.time(step.timed[op].name, op.kind, op.nbytes).latency
-                - reference.time(step.timed[op].name, op.kind, op.nbytes).latency
+                slowest(shift.timer, scenario.parallelism, op, step.timed[op].name).latency
+                - slowest(reference, scenario.parallelism, op, step.timed[op].name).latency
             )
             for op, count in calls.items()
         )

@@ -27,7 +27,7 @@ def prediction_html(prediction: Prediction) -> str:
         f"<p><b>{escape(request.model)}</b> on {escape(request.topology)}, {escape(request.engine)}, TP{request.tp}, "
         f"batch {request.batch}: <b>{_range(step, MS)} ms</b> a step, "
         f"<b>{_range(prediction.tokens_per_second_user, 1.0)} tok/s</b> a user, "
-        f"{prediction.traversals_per_token:,} PCIe traversals a token</p>",
+        f"{prediction.traversals_per_token:,.0f} PCIe traversals a token</p>",
         _table(
             ("where a step goes", "ms", "share"),
             [

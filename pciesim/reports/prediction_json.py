@@ -36,7 +36,9 @@ def to_dict(prediction: Prediction) -> dict[str, Any]:
         },
         "breakdown_s": {name: _interval(share) for name, share in prediction.breakdown},
         "collectives": [_collective(line) for line in prediction.collectives],
-        "traversals_per_token": prediction.traversals_per_token,
+        "tokens_per_step": _interval(prediction.tokens_per_step),
+        "traversals_per_step": prediction.traversals,
+        "traversals_per_token": _per_token(prediction),
         "busiest_link": link and {"name": link.name, "bytes": _rounded(link.nbytes), "busy_share": _rounded(link.busy)},
         "levers": [
             {"what": lever.what, "how": lever.how, "saves_s": _interval(lever.saves), "caveat": lever.caveat}
@@ -86,7 +88,14 @@ def _request(request: Request) -> dict[str, Any]:
         "dp": request.dp,
         "pp": request.pp,
         "attention_dp": request.attention_dp,
+        "strategies": list(request.strategies),
     }
+
+
+def _per_token(prediction: Prediction) -> float:
+    """Whole where a step yields one token."""
+    each = prediction.traversals_per_token
+    return int(each) if each.is_integer() else _rounded(each)
 
 
 def _own_kernel(gain: OwnKernelGain) -> dict[str, Any]:

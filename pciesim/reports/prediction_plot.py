@@ -49,7 +49,7 @@ def plot_prediction(prediction: Prediction, path: Path) -> None:
         f"{request.model} on {len(request.gpus)} x {request.gpu_model}, {request.engine}\n"
         f"{step.value / MS:.1f} ms a step ({step.low / MS:.1f} to {step.high / MS:.1f}), "
         f"{prediction.tokens_per_second_user.value:.0f} tok/s a user, "
-        f"{prediction.traversals_per_token:,} PCIe traversals a token",
+        f"{prediction.traversals_per_token:,.0f} PCIe traversals a token",
         x=0.01,
         ha="left",
         fontsize=10,

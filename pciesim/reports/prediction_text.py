@@ -110,20 +110,22 @@ def _headline(prediction: Prediction) -> Iterable[RenderableType]:
     prompt = request.phase == "prefill"
     cached = f"after {request.context:,} cached" if request.context else ""
     work = f"prompt {request.prompt:,} {cached}".rstrip() if prompt else f"context {request.context:,}"
-    yield Text(
-        f"{request.dp * len(request.gpus)} x {request.gpu_model}, {_split(request)}, {request.engine}, {users}, {work}"
-    )
+    changes = "".join(f", {each}" for each in request.strategies)
+    gpus = f"{request.dp * len(request.gpus)} x {request.gpu_model}"
+    yield Text(f"{gpus}, {_split(request)}, {request.engine}{changes}, {users}, {work}")
     if request.choice:
         yield Text(request.choice)
     yield Text("")
     what = "to the first token" if prompt else "a step"
     tokens = "prompt tok/s" if prompt else "tok/s"
-    yield _answer(f"{_ms(step.value)} ms", f" {what} ({_ms(step.low)} to {_ms(step.high)})")
+    yields = prediction.tokens_per_step
+    drafts = f" of {yields.value:.2f} tokens ({yields.low:.2f} to {yields.high:.2f})" if yields.value != 1 else ""
+    yield _answer(f"{_ms(step.value)} ms", f" {what} ({_ms(step.low)} to {_ms(step.high)}){drafts}")
     yield _answer(f"{user.value:.1f} {tokens}", f" for each user ({user.low:.1f} to {user.high:.1f})")
     if total != user:
         yield _answer(f"{total.value:.1f} {tokens}", f" for the whole box ({total.low:.1f} to {total.high:.1f})")
-    for warning in prediction.warnings:
-        yield Text(f"  Warning: {warning}", style="yellow")
+    for note in prediction.warnings:
+        yield Text(f"  Note: {note}", style="yellow")
 
 
 def _unit(prediction: Prediction) -> str:
@@ -215,14 +217,17 @@ def _collectives(lines: tuple[CollectiveLine, ...], gap: int) -> Table:
 
 
 def _links(prediction: Prediction) -> Iterable[Text]:
-    lines, total = prediction.collectives, prediction.traversals_per_token
+    lines, total = prediction.collectives, prediction.traversals
     terms = " + ".join(f"{line.count} x {line.traversals}" for line in lines)
     adds_up = lines and sum(line.count * line.traversals for line in lines) == total
     yield Text("")
+    drafts = prediction.tokens_per_step.value != 1
+    unit = "prompt" if _unit(prediction) == "prompt" else "step" if drafts else "token"
     yield Text.assemble(
-        f"PCIe traversals per {'token' if _unit(prediction) == 'step' else 'prompt'} on the critical path: ",
+        f"PCIe traversals per {unit} on the critical path: ",
         (f"{total:,}", "bold"),
         f" = {terms}" if adds_up else "",
+        f"; {prediction.traversals_per_token:,.0f} a token" if drafts else "",
         " (those of your kernel are not known)" if prediction.own_kernel else "",
     )
     if (link := prediction.busiest_link) is not None:
@@ -345,6 +350,7 @@ def _settings(request: Request) -> Text:
         f"attention-dp {request.attention_dp}, batch {request.batch}, context {request.context}, {_prompt(request)}"
         f"gpus {_ranges(request.gpus)}, engine {request.engine}, allreduce {request.allreduce}, "
         f"profile {request.profile}, evaluator {request.evaluator}"
+        + (f", with {', '.join(request.strategies)}" if request.strategies else "")
     )
 
 

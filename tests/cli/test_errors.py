@@ -52,7 +52,7 @@ def test_defaults_reach_the_library(pciesim: Run, answer: dict[str, object]) -> 
         "topo": "a_box", "model": "a_model", "tp": None, "batch": 1, "context": None, "gpus": None,
         "engine": "sglang", "allreduce": "auto", "profile": None, "evaluator": "simulate", "overlay": None, "nccl": {},
         "phase": "decode", "prompt": None, "chunk": None, "ep": 1, "dp": 1, "pp": 1, "attention_dp": 1, "options": {},
-        "layers": False, "kernels": "shipped", "skew": 1.0,
+        "layers": False, "kernels": "shipped", "skew": 1.0, "strategies": {}, "hypothetical": False,
     }  # fmt: skip
 
 

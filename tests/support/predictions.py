@@ -119,7 +119,8 @@ def a_prediction() -> Prediction:
                 detail="floor of a small kernel",
             ),
         ),
-        traversals_per_token=1701,
+        traversals=1701,
+        tokens_per_step=Interval.exact(1.0),
         busiest_link=BusiestLink(name="gpu3 -> rp3", nbytes=3.3 * MB, busy=0.0043),
         levers=(
             Lever(what="small kernels and launch gaps", how="fused norms", saves=around(0.4 * MS)),

@@ -32,10 +32,10 @@ def test_the_answer_comes_first() -> None:
     assert not any("whole box" in line for line in opening), "one user: the same figure need not stand twice"
 
 
-def test_many_users_see_both_speeds_and_the_warning() -> None:
+def test_many_users_see_both_speeds_and_the_note() -> None:
     text = to_text(a_batched_prediction())
     assert "573.0 tok/s for the whole box" in text
-    assert "Warning: the profile was calibrated on another GPU" in text
+    assert "Note: the profile was calibrated on another GPU" in text
     assert "GPUs 0-3: the four with the shortest farthest pair" in text
 
 
@@ -61,7 +61,7 @@ def test_any_breakdown_adds_up_and_stays_close(values: list[float]) -> None:
 
 def test_traversals_show_their_sum() -> None:
     assert "critical path: 1,701 = 121 x 14 + 1 x 7" in to_text(a_prediction())
-    assert "critical path: 5\n" in to_text(replace(a_prediction(), traversals_per_token=5))
+    assert "critical path: 5\n" in to_text(replace(a_prediction(), traversals=5))
 
 
 def test_the_three_largest_levers_largest_first() -> None:
@@ -79,7 +79,7 @@ def test_the_two_parameters_that_widen_most() -> None:
 def test_sparse_predictions_are_said_plainly() -> None:
     bare = replace(
         a_prediction(), collectives=(), kernels=(), levers=(), sensitivities=(), assumptions=(), busiest_link=None,
-        traversals_per_token=0,
+        traversals=0,
     )  # fmt: skip
     text = to_text(bare)
     assert "nothing that pciesim knows of" in text
