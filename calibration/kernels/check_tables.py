@@ -22,6 +22,7 @@ from pciesim.formats.catalogue import gpu_type
 from pciesim.formats.kernel_tables import load_kernel_tables
 from pciesim.kernels import Backends, CurveTable, Donor, KernelLibrary, KernelTime
 from pciesim.kernels.attention import attention_time
+from pciesim.kernels.cold import as_cold
 from pciesim.kernels.delta_rule import delta_rule_time
 from pciesim.kernels.experts import experts_time
 from pciesim.kernels.gemm import gemm_time
@@ -202,12 +203,14 @@ def backends_of(name: str, routing: str) -> Backends:
     return Backends(engine=engine, experts=experts, routing=routing)
 
 
-def expert_rows(table: CurveTable, tokens: Sequence[int]) -> Iterator[tuple[Sequence[str], int, float]]:
-    """(key, tokens, seconds) of gated experts."""
+def expert_rows(base: Donor, table: CurveTable, tokens: Sequence[int]) -> Iterator[tuple[Sequence[str], int, float]]:
+    """(key, tokens, seconds) of gated experts, with their weights in device memory."""
+    precision = table.name.split("__")[2]
     for key in table.lines:
         curve = table.curve(*key)
         if curve is None or key[2] == "22":
             continue
+        curve = as_cold(curve, expert_kernel(key, 1, precision), table.name, base, key[6])
         yield from ((key, point, curve.at(point)) for point in tokens if curve.measured(point))
 
 
@@ -217,7 +220,7 @@ def held_out_tokens(base: Donor, name: str) -> Iterator[Pair]:
     precision = name.split("__")[2]
     for tokens in (int(point) for point in table.points[1:-1] if point <= MOST_EXPERT_TOKENS):
         reduced = with_table(base, without_point(table, tokens))
-        for key, _, seconds in expert_rows(table, (tokens,)):
+        for key, _, seconds in expert_rows(base, table, (tokens,)):
             yield experts_time(expert_kernel(key, tokens, precision), reduced, backends_of(name, key[6])), seconds
 
 
@@ -233,7 +236,7 @@ def lent_rows(base: Donor, engine: str, wanted: Backends) -> Iterator[tuple[Sequ
     """(key, tokens, prediction, row) of all rows of an engine that vLLM has too."""
     table, lender = table_of(base, f"moe/{LENT_ROWS[engine]}"), table_of(base, "moe/vllm__flashinfer_cutlass__nvfp4")
     stripped = with_table(base, table.without(list(table.lines)))
-    for key, tokens, seconds in expert_rows(table, (1, 2, 4, 8, 16, 32, 64, 128)):
+    for key, tokens, seconds in expert_rows(base, table, (1, 2, 4, 8, 16, 32, 64, 128)):
         if lender.curve(*key) is not None:
             asked = replace(wanted, engine=engine, routing=key[6])
             yield key, tokens, experts_time(expert_kernel(key, tokens, "nvfp4"), stripped, asked), seconds
@@ -248,7 +251,7 @@ def held_out_experts(base: Donor, name: str) -> Iterator[Pair]:
         for other in (each for each in base.tables.names if each.startswith("moe/") and each.endswith(precision)):
             rows = table_of(base, other)
             reduced = with_table(reduced, rows.without([key for key in rows.lines if key[:4] == shape]))
-        for key, tokens, seconds in expert_rows(table, (1, 4, 16, 64)):
+        for key, tokens, seconds in expert_rows(base, table, (1, 4, 16, 64)):
             if key[:4] == shape and key[6] == "power_law_1.01":
                 yield experts_time(expert_kernel(key, tokens, precision), reduced, backends_of(name, key[6])), seconds
 

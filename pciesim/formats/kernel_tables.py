@@ -56,6 +56,7 @@ class _Constants(Document):
     achieved: _Achieved
     gap: _Small
     small: dict[str, _Small]
+    experts_cold: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
 
     def to_domain(self) -> KernelConstants:
         return KernelConstants(
@@ -66,6 +67,7 @@ class _Constants(Document):
             l2_resident=self.l2_resident,
             gap=self.gap.to_domain(),
             small={kind: small.to_domain() for kind, small in self.small.items()},
+            experts_cold=self.experts_cold,
         )
 
 

@@ -30,7 +30,9 @@ class KernelConstants:
     same for dense tensor FLOP/s by precision. ``launch``: what a cold kernel costs beyond its bytes. ``l2_rate``:
     bytes of activations per second over the datasheet memory bandwidth, when they come from L2. ``l2_resident``: GEMM
     weights below this share of the L2 stayed there while the benchmark repeated the kernel. ``gap``: what a dependent
-    kernel of a step costs beyond its stand-alone time in a graph. ``small``: kernels by kind.
+    kernel of a step costs beyond its stand-alone time in a graph. ``small``: kernels by kind. ``experts_cold``:
+    by table of routed experts, the share of their weights' time from device memory that rows with weights in L2 did
+    not see.
     """
 
     bandwidth_fraction: float
@@ -40,3 +42,4 @@ class KernelConstants:
     l2_resident: float
     gap: SmallKernel
     small: Mapping[str, SmallKernel]
+    experts_cold: Mapping[str, float]

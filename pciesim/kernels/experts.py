@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pciesim.kernels.backends import SPREAD, Backends, spread_of
+from pciesim.kernels.cold import GONE, as_cold
 from pciesim.kernels.roofline import achieved_bandwidth, datasheet_floor, roof, roofline_time, scaled_time
 from pciesim.kernels.tables import Curve, CurveTable, Donor
 from pciesim.kernels.times import KernelSource, KernelTime, Spread
@@ -34,7 +35,7 @@ _STANDS_IN: Final = {
     "mxfp8": ("fp8", "fp8_block"), "mxfp4": ("nvfp4",), "nvfp4": ("mxfp4",), "int4": ("mxfp4", "nvfp4"),
     "int4_awq": ("int4", "mxfp4", "nvfp4"),
 }  # fmt: skip
-_L2_SHARE: Final = 1.25
+_NOTICED: Final = 1.01  # times a row: less is not worth a word
 BALANCED: Final = "balanced"
 UNIFORM: Final = "uniform"
 _ALL_BUT: Final = 0.5  # of an expert: fewer missed ones count as none
@@ -97,16 +98,18 @@ def _same_shape(kernel: RoutedExperts, candidate: _Candidate, donor: Donor, back
     curve = table.curve(*shape, rows)
     if curve is None:
         return None
+    warm = _along_tokens(curve, kernel, donor, backends.routing, rows).seconds
+    curve = as_cold(curve, kernel, candidate.table, donor, rows)
     found = _along_tokens(curve, kernel, donor, backends.routing, rows)
     needs = work(kernel, backends.routing)
-    # Experts that fit L2 were read from there by the benchmark; a step reads them from device memory.
+    # Experts that fit L2 were read from there by the benchmark; a step reads them from device memory, in no less than
+    # their bytes take.
     arrival = needs.weights / achieved_bandwidth(donor.gpu, donor.constants)
-    in_l2 = arrival > found.seconds and needs.weights < _L2_SHARE * donor.gpu.l2
-    value = arrival if in_l2 else found.seconds
+    value = max(found.seconds, arrival) if needs.weights < GONE * donor.gpu.l2 else found.seconds
+    in_l2 = value > _NOTICED * warm
     detail = f"{candidate.table}, {found.rows}"
     if in_l2:
-        row = format_seconds(found.seconds)
-        detail += f", row {row} read its weights from L2: bytes from device memory"
+        detail += f", row {format_seconds(warm)} read its weights from L2: their time from device memory"
     if not found.inside:
         spread, source = BEYOND, KernelSource.ROOFLINE
         detail += f", scaled by roofline from {curve.points[-1]:.0f} tokens"
@@ -119,6 +122,8 @@ def _same_shape(kernel: RoutedExperts, candidate: _Candidate, donor: Donor, back
         source = KernelSource.BORROWED
         detail += f" standing in for {backends.engine} {backends.experts}"
     floor = min(datasheet_floor(needs, donor.gpu), value)  # the number of experts hit is an expectation
+    doubt = (value - warm) / value / 2  # half of what was added
+    spread = Spread(below=math.hypot(spread.below, doubt), above=math.hypot(spread.above, doubt))
     time = KernelTime.around(value, spread, source=source, detail=detail, floor=floor)
     return _routed_otherwise(time, curve, kernel, donor, routing=backends.routing, rows=rows)
 
@@ -238,6 +243,7 @@ def _nearest_shape(
         return None
     distance, shape, curve = best
     stored_shape = replace(shape, precision=stored)
+    curve = as_cold(curve, stored_shape, candidate.table, donor, label)
     found = _along_tokens(curve, stored_shape, donor, backends.routing, label)
     constants = donor.constants
     value, low, high = scaled_time(

@@ -17,9 +17,10 @@ from ruamel.yaml import YAML
 from pciesim.formats.catalogue import gpu_type
 from pciesim.formats.kernel_tables import load_kernel_tables
 from pciesim.kernels import Backends, Donor, KernelLibrary
+from pciesim.kernels.experts import experts_time
 from pciesim.kernels.work import work
 from pciesim.model import Precision
-from pciesim.schedule import DecodeAttention, Elementwise, Gemm, Kernel
+from pciesim.schedule import DecodeAttention, Elementwise, Gemm, Kernel, RoutedExperts
 from pciesim.units import TERA
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -201,3 +202,30 @@ def test_split_tables_regenerates_the_folder(tmp_path: Path) -> None:
     split.split_rtx_pro_6000(PUBLISHED, tmp_path)
     for name in ("manifest.yaml", "gemm/bf16.csv.gz", "moe/vllm__flashinfer_cutlass__nvfp4.csv.gz"):
         assert (tmp_path / name).read_bytes() == (KERNELS / "rtx_pro_6000" / name).read_bytes()
+
+
+def test_the_share_of_cold_experts_is_that_of_the_tables(rtx: Donor) -> None:
+    """``experts_cold`` of constants.yaml is what calibration/kernels/cold_experts.py finds."""
+    spec = importlib.util.spec_from_file_location("cold_experts", KERNELS / "cold_experts.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert dict(rtx.constants.experts_cold) == module.shares()
+
+
+def test_warm_rows_are_paid_as_cold_ones(rtx: Donor) -> None:
+    """113 MB of FP8 experts take 59 us from L2, and twice that in a step; those beyond L2 are taken as they are.
+
+    The same 32 experts cut once less are 226 MB and take 196 us: less 113 MB at 1.458 TB/s, 119 us.
+    """
+    backends = Backends(engine="sglang", experts="triton", routing="balanced")
+
+    def time(tp: int) -> float:
+        kernel = RoutedExperts(
+            tokens=4, hidden=3072, intermediate=1536, experts=256, top_k=8, tp=tp, ep=1, precision=Precision.FP8_BLOCK
+        )
+        return experts_time(kernel, rtx, backends).value
+
+    assert time(2) == pytest.approx(196e-6, rel=0.01)
+    assert 85e-6 < time(4) < 119e-6
