@@ -9,7 +9,7 @@ from pathlib import Path
 from pciesim.accuracy.collectives import DATASETS, PointError, point_errors
 from pciesim.accuracy.engine_steps import torch_step_lines, torch_steps
 from pciesim.accuracy.prompts import prompt_errors, prompt_lines
-from pciesim.accuracy.steps import StepError, step_errors
+from pciesim.accuracy.steps import OTHER_MODELS, StepError, step_errors
 from pciesim.units import KIB, MIB, MS, US, format_bytes
 
 __all__ = ["accuracy_page", "readme_table", "replace_block"]
@@ -41,6 +41,10 @@ def readme_table(runs: Path) -> str:
             _of(steps, lambda e: len(e.point.gpus) == 4 and e.point.batch > 1),
         ),
     ]
+    rows.append(
+        ("MiniMax-M2.5, two and four GPUs, one user (nothing fitted, wiring not published)",
+         step_errors(runs, name=OTHER_MODELS))
+    )  # fmt: skip
     for title, name in DATASETS:
         errors = [e for e in point_errors(runs, name) if not e.point.fitted and e.point.nbytes <= 64 * KIB]
         rows.append((f"collectives up to 64 KiB: {title}", errors))
@@ -52,6 +56,7 @@ def readme_table(runs: Path) -> str:
 def accuracy_page(runs: Path) -> str:
     """The tables of docs/accuracy.md: every dataset, fitted or held out, with its worst points."""
     parts = ["## Decode steps", "", *_step_lines(step_errors(runs)), ""]
+    parts += ["## Decode steps of another model", "", *_step_lines(step_errors(runs, name=OTHER_MODELS)), ""]
     parts += ["## Prompts", "", *prompt_lines(prompt_errors(runs)), ""]
     parts += ["## Own decode steps on two H200 (PyTorch in a CUDA graph)", "", *torch_step_lines(torch_steps(runs)), ""]
     for title, name in DATASETS:
@@ -60,13 +65,13 @@ def accuracy_page(runs: Path) -> str:
 
 
 def _step_lines(errors: Sequence[StepError]) -> Iterable[str]:
-    yield "| dataset | engine | all-reduce | GPUs | users | measured ms | predicted ms | error | |"
-    yield "|---|---|---|---:|---:|---:|---:|---:|---|"
+    yield "| dataset | engine | all-reduce | GPUs | users | context | measured ms | predicted ms | error | |"
+    yield "|---|---|---|---:|---:|---:|---:|---:|---:|---|"
     for error in errors:
         point = error.point
         yield (
             f"| {point.dataset} | {point.engine} | {point.allreduce} | {len(point.gpus)} | {point.batch} "
-            f"| {error.measured / MS:.2f} | {error.predicted / MS:.2f} | {error.relative:+.1%} "
+            f"| {point.context} | {error.measured / MS:.2f} | {error.predicted / MS:.2f} | {error.relative:+.1%} "
             f"| {'host time fitted on it' if point.fitted else ''} |"
         )
 

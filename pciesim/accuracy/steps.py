@@ -12,7 +12,10 @@ from pciesim.refit import step_scenario
 from pciesim.step import evaluate_step, timer_of
 from pciesim.units import Seconds
 
-__all__ = ["StepError", "step_errors"]
+__all__ = ["OTHER_MODELS", "StepError", "step_errors"]
+
+OTHER_MODELS = "other_models.csv"
+"""Steps of models that nothing is fitted on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +32,10 @@ class StepError:
         return self.predicted / self.measured - 1
 
 
-def step_errors(runs: Path, profile: Profile | None = None) -> tuple[StepError, ...]:
-    """Every published step of ``decode_published``; ``profile`` None is the shipped one of the box's GPU."""
+def step_errors(runs: Path, profile: Profile | None = None, *, name: str = "steps.csv") -> tuple[StepError, ...]:
+    """Every published step of a file of ``decode_published``; ``profile`` None is the shipped one of the box's GPU."""
     found: list[StepError] = []
-    for point in read_steps(runs / "decode_published" / "steps.csv"):
+    for point in read_steps(runs / "decode_published" / name):
         scenario = step_scenario(point, profile)
         step = evaluate_step(scenario, timer_of(scenario, "simulate"))
         found.append(StepError(point=point, measured=1 / point.tokens_per_second, predicted=step.timeline.length))

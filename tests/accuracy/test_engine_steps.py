@@ -9,7 +9,7 @@ import pytest
 
 from pciesim.accuracy.engine_steps import TorchStep, torch_step_lines, torch_steps
 from pciesim.accuracy.prompts import prompt_errors
-from pciesim.accuracy.steps import StepError, step_errors
+from pciesim.accuracy.steps import OTHER_MODELS, StepError, step_errors
 from pciesim.api import predict
 from pciesim.reports.prediction_text import to_text
 from pciesim.units import MS, US
@@ -87,6 +87,15 @@ def errors_of(published: tuple[StepError, ...], *, one: bool) -> list[float]:
 
 def test_one_user(published: tuple[StepError, ...]) -> None:
     assert statistics.median(errors_of(published, one=True)) <= 0.08
+
+
+def test_another_model_that_nothing_was_fitted_on() -> None:
+    """MiniMax-M2.5 in three precisions under two engines: other shapes, experts and collectives."""
+    errors = step_errors(RUNS, name=OTHER_MODELS)
+    assert len(errors) == 6
+    assert not any(each.point.fitted for each in errors)
+    assert statistics.median(abs(each.relative) for each in errors) <= 0.08
+    assert max(abs(each.relative) for each in errors) <= 0.15
 
 
 def test_two_to_sixty_four_users(published: tuple[StepError, ...]) -> None:
